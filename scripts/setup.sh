@@ -31,5 +31,5 @@ fi
 echo "setup: installing context-bench and what it needs into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$(grep '^uv==' lock.txt)"
 # uv takes a sixth of pip's time; pip knows more kinds of private index, so it is the second try.
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --constraint lock.txt --editable '.[local,frames,memory,traces,dev]' ||
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint lock.txt --editable '.[local,frames,memory,traces,dev]'
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --constraint lock.txt --editable '.[local,frames,memory,traces,postgres,ray,dev]' ||
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint lock.txt --editable '.[local,frames,memory,traces,postgres,ray,dev]'
