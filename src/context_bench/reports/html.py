@@ -33,18 +33,46 @@ LONGEST_DETAIL, SHORTEST_DETAIL = 4000, 120  # characters of one text
 
 def render(page: Page) -> str:
     """The whole file. Rows open to what `page.details(row)` gives, shortened so that the file stays small."""
-    style, script = template_text("report.css"), template_text("report.js")
+    style, script = style_text(), script_text()
+    packed = Markup(script_json(json.dumps(_row_data(page), ensure_ascii=False, allow_nan=False, separators=(",", ":"))))
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             page=page,
-            sections=[_Drawn.of(section) for section in page.sections],
+            summary=_summary(page, rows=True),
             csp=policy(style, script),
             style=Markup(style),
             script=Markup(script),
-            row_data=Markup(script_json(json.dumps(_row_data(page), ensure_ascii=False, allow_nan=False, separators=(",", ":")))),
-            rows_note=_rows_note(page),
+            row_data=packed,
+        )
+    )
+
+
+def summary_html(page: Page) -> Markup:
+    """The page from its verdicts to its manifest, for a document that brings its own head, style (`style_text`) and rows."""
+    return _summary(page, rows=False)
+
+
+def style_text() -> str:
+    """The style of pages, for a `<style>` element or a file of its own."""
+    return template_text("report.css")
+
+
+def script_text() -> str:
+    """The script that draws the rows of a page from its data block."""
+    return template_text("report.js")
+
+
+def _summary(page: Page, *, rows: bool) -> Markup:
+    return Markup(
+        environment()
+        .get_template("summary.html.j2")
+        .render(
+            page=page,
+            sections=[_Drawn.of(section) for section in page.sections],
+            rows=rows,
+            rows_note=_rows_note(page) if rows else "",
             manifest=visible(json.dumps(page.manifest, indent=2, ensure_ascii=False), 200_000, lines=True) if page.manifest else "",
         )
     )
