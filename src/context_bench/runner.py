@@ -17,7 +17,7 @@ from context_bench.results import EvalResult
 if TYPE_CHECKING:
     from context_bench.reports.answered import Answered
 
-__all__ = ["add_notes", "answered", "collect", "details", "evaluate"]
+__all__ = ["add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
 
 
 def evaluate(
@@ -296,26 +296,73 @@ def _sum_setups(result: EvalResult) -> None:
         values.update(figures([each for each in result.setups if each.system == system]))
 
 
-def details(store: Any, run: str) -> Callable[[EvalRow], dict[str, Any] | None]:
-    """What a report shows when a row is opened: question, gold answer, context and response, for as long as the store is open.
+def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | None]:
+    """What a report shows when a row is opened, for as long as the store is open; `None` for a row that the store does not have.
 
-    Reports go through rows in the store's order, so this reads along; a row asked for out of order has no details.
+    Keys (what is not known is left out): `question`, `answer` (gold), `context`, `response`, `context_after` (what a system that gives
+    back a context made of it): texts. `judges`: list of {evaluator, score, reason}. `exchanges`: list of {turn, sent, forwarded,
+    matched_by, tokens, wires, why}: bodies as they were sent and forwarded, `None` where they are not known, which `why` explains; `turn`
+    is `None` for what a proxy asked on its own account; `tokens` has `sent`, `forwarded`, `billed`. `calls`: list of {account, model,
+    attempt, status, seconds, waited, ttft, sent_tokens, usage, cost, finish_reason, error, evaluator}. `where`: {run, system, example_id,
+    trial}. Reports go through rows in the store's order, so this reads ahead; a row asked for out of order is looked up.
     """
     from context_bench.engine import run_of
+    from context_bench.engine.store.exchanges import behind
     from context_bench.engine.store.reading import stored
 
-    along = stored(store, run_of(store, run).number)
+    record = run_of(store, run)
+    kept = _bodies_kept(record)
+    along = stored(store, record.number)
+    ready: dict[tuple[str, Any, int, str], Mapping[str, Any]] = {}
 
-    def told(row: EvalRow) -> dict[str, Any] | None:
-        for item in along:
-            same = (item.row.system, item.row.example_id, item.row.trial) == (row.system, row.example_id, row.trial)
-            if same:
-                example = item.example or {}
-                known = {name: example.get(name) for name in ("question", "answer", "context")}
-                return {name: value for name, value in {**known, "response": item.output.get("response")}.items() if value is not None}
-        return None
+    def told(row: EvalRow) -> Mapping[str, Any] | None:
+        key = (row.system, row.example_id, row.trial, row.dataset)
+        if key not in ready:
+            ready.clear()
+            some = list(islice(along, 32))
+            for item, more in zip(some, behind(store, some, kept=kept), strict=True):
+                ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(record.name, item, more)
+        found = ready.get(key)
+        return found if found is not None else detail_of(store, record.id, row.system, row.example_id, row.trial, dataset=row.dataset)
 
     return told
+
+
+def detail_of(
+    store: Any, run: str, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None
+) -> Mapping[str, Any] | None:
+    """What `details` gives, for one row looked up by itself; `None` if the run (id or name) has no such row. Raises `UnknownName`."""
+    from context_bench.engine import run_of
+    from context_bench.engine.store.exchanges import behind
+    from context_bench.engine.store.reading import stored_one
+
+    record = run_of(store, run)
+    item = stored_one(store, record.number, system, example_id, trial, dataset=dataset)
+    return None if item is None else _detail(record.name, item, behind(store, [item], kept=_bodies_kept(record))[0])
+
+
+def _bodies_kept(record: Any) -> str:
+    return str(record.manifest.get("options", {}).get("bodies") or "auto")
+
+
+def _detail(run: str, item: Any, more: Mapping[str, Any]) -> dict[str, Any]:
+    example = item.example or {}
+    gold = example.get("answer", example.get("answers"))
+    known = {"question": example.get("question"), "answer": gold, "context": example.get("context")}
+    known |= {"response": item.output.get("response"), "context_after": item.output.get("context")}
+    where = {"run": run, "system": item.system, "example_id": item.row.example_id, "trial": item.row.trial}
+    return {name: text for name, value in known.items() if (text := _shown(value)) is not None} | dict(more) | {"where": where}
+
+
+def _shown(value: Any) -> str | None:
+    """A field of an example as text; several right answers stand on a line each."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return "\n".join(value) or None
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=2, default=repr)
 
 
 def answered(store: Any, run: str, system: str | None = None, *, requests: bool = False) -> Iterator[Answered]:

@@ -41,10 +41,11 @@ def billed_tokens(calls: Sequence[Call]) -> int | None:
 
 def forwarded_tokens(records: Sequence[Forwarded]) -> int | None:
     """Tokens of the chat requests that reached the provider and were answered, retries not counted twice; `None` if any is uncountable."""
-    return _total(record.tokens for record in _landed(records))
+    return _total(record.tokens for record in landed(records))
 
 
-def _landed(records: Sequence[Forwarded]) -> list[Forwarded]:
+def landed(records: Sequence[Forwarded]) -> list[Forwarded]:
+    """Requests to a model that were answered; if none was, all that were tried."""
     chat = [record for record in records if record.wire in CHAT]
     return [record for record in chat if _served(record)] or chat
 
@@ -77,12 +78,12 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
 def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
     """The row's `wire` from our calls and the tap's records of one window."""
     chat, client = [record for record in records if record.wire in CHAT], [call for call in calls if call.account == "system"]
-    landed = _landed(records)
+    arrived = landed(records)
     found: dict[str, Any] = {
         "source": "tap",
         "sent": sent_tokens(client),
         "forwarded": forwarded_tokens(records),
-        "billed": _total(record.usage.input_tokens if record.usage else None for record in landed),
+        "billed": _total(record.usage.input_tokens if record.usage else None for record in arrived),
         "calls": len(chat),
         "client_calls": len(client),
         "extra_calls": max(0, len(chat) - max(1, len(client))),
@@ -91,15 +92,15 @@ def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, A
     }
     if chat:
         found |= {
-            "exact": all(record.exact for record in landed),
+            "exact": all(record.exact for record in arrived),
             "bytes": sum(record.bytes_in for record in chat),
             "uncounted_parts": sum(record.uncounted_parts for record in chat),
             "matched_by": chat[0].matched_by,
-            "prefix_tokens": _total(record.prefix_tokens for record in landed),
-            "truncated": any(_truncated(record) for record in landed),
+            "prefix_tokens": _total(record.prefix_tokens for record in arrived),
+            "truncated": any(_truncated(record) for record in arrived),
             "authorization_forwarded": _authorization(chat),
         }
-        found |= _compared(client, landed)
+        found |= _compared(client, arrived)
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -137,7 +138,7 @@ def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Pri
     """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are on the bill."""
     ours = answered([call for call in calls if call.account == "system"])
     served = [record for record in records if record.wire in CHAT and _served(record)]
-    left = _paired(ours, served)[1] if len(served) > len(ours) else []
+    left = paired(ours, served)[1] if len(served) > len(ours) else []
     return [_own_call(record, prices) for record in left[: len(served) - len(ours)]]
 
 
@@ -158,9 +159,9 @@ def _own_call(record: Forwarded, prices: Prices | None, account: Account = "comp
     return call
 
 
-def _paired(client: Sequence[Call], landed: Sequence[Forwarded]) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
+def paired(client: Sequence[Call], arrived: Sequence[Forwarded]) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
     """Each of our requests with the forwarded one that is most like it, and the forwarded ones that are left."""
-    left, pairs = list(landed), []
+    left, pairs = list(arrived), []
     for call in client:
         sent = sent_facts(call)
         if sent is None or not left:
@@ -177,10 +178,10 @@ def _distance(call: Call, wire: str, said: dict[str, Any], record: Forwarded) ->
     return len(_differences(wire, said, record)), _text_changed(call, said, record), tokens
 
 
-def _compared(client: Sequence[Call], landed: Sequence[Forwarded]) -> dict[str, Any]:
+def _compared(client: Sequence[Call], arrived: Sequence[Forwarded]) -> dict[str, Any]:
     """Each of our requests against the forwarded one that is most like it: a proxy's extra calls are not changes."""
     found, texts = [], False
-    pairs, _ = _paired(answered(client), landed)
+    pairs, _ = paired(answered(client), arrived)
     for call, best in pairs:
         wire, said = sent_facts(call) or ("", {})
         found += _differences(wire, said, best)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from sqlalchemy import Connection, Row, Select, func, select, tuple_
+from sqlalchemy import Connection, Row, Select, func, select, true, tuple_
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example, plain
 from context_bench.engine.store import schema
-from context_bench.engine.store.encoding import joined, loads, parts_in, unpack, unpacked
+from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpack, unpacked
 from context_bench.engine.store.store import Store
 
 CHUNK = 256
@@ -201,6 +202,26 @@ def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored
             if len(chunk) < 64:
                 break
             last = (chunk[-1].position, chunk[-1].trial)
+
+
+def stored_one(store: Store, run: int, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None) -> Stored | None:
+    """What a system answered to one example of a run (number). An id that was typed may be a number in the store, and the other way round."""
+    a, e = schema.arms.c, schema.examples.c
+    ids = [dumps(example_id), *([dumps(number)] if (number := _as_number(example_id)) is not None else [dumps(str(example_id))])]
+    with store.reading() as connection:
+        arm = connection.scalar(select(a.arm).where(a.run == run, a.name == system, a.ordinal.is_not(None)))
+        places = select(e.id, e.position).where(e.run == run, e.id.in_(ids), e.dataset == dataset if dataset is not None else true())
+        found = {row.id: row.position for row in reversed(connection.execute(places.order_by(e.position)).all())}
+        position = next((found[key] for key in ids if key in found), None)
+        if arm is None or position is None:
+            return None
+        p = schema.plan.c
+        chunk = connection.execute(_plan_query(run, arm).where(p.position == position, p.trial == trial)).all()
+        return next(iter(_stored_chunk(connection, run, system, chunk)), None)
+
+
+def _as_number(example_id: str | int) -> int | None:
+    return int(example_id) if isinstance(example_id, str) and re.fullmatch(r"-?\d{1,18}", example_id) else None
 
 
 def stored_ids(store: Store, run: int) -> array[int]:

@@ -1,0 +1,168 @@
+"""What stands behind a stored row: what was sent and what was forwarded, turn by turn, every call, and what judges replied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from context_bench.core.records import Call, Forwarded, Usage, plain
+from context_bench.engine import observe
+from context_bench.engine.store import schema
+from context_bench.engine.store.encoding import unpacked
+from context_bench.engine.store.reading import Stored, bodies_of
+from context_bench.engine.store.store import Store
+
+_WITHOUT_TEXT = ("meta", "hashes")
+_FORWARDED = frozenset(Forwarded.__dataclass_fields__)
+
+
+def behind(store: Store, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
+    """For each stored output: `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the run's `bodies` setting, for saying why
+    there is nothing to show.
+    """
+    ids = [item.id for item in found]
+    with store.reading() as connection:
+        calls, records = _calls(connection, ids), _forwarded(connection, ids)
+        scores = _scores(connection, ids)
+    return [_of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept) for item in found]
+
+
+def _of_row(
+    item: Stored, calls: Sequence[_Called], records: Sequence[Forwarded], scores: Mapping[str, dict[str, float]], kept: str
+) -> dict[str, Any]:
+    own = [call for call, _ in calls]
+    told: dict[str, Any] = {"calls": [_call_told(call, judge) for call, judge in calls]}
+    told["exchanges"] = _exchanges([call for call in own if call.account == "system"], records, item.row.wire, kept)
+    told["judges"] = [
+        {"evaluator": judge or call.account, **_score_of(scores.get(judge or "", {})), "reason": _reply_text(call.reply)}
+        for call, judge in calls
+        if call.account == "judge" and call.error is None and call.reply is not None
+    ]
+    return told
+
+
+_Called = tuple[Call, str | None]  # with the evaluator that made it
+
+
+def _calls(connection: Connection, outputs: Sequence[int]) -> dict[int, list[_Called]]:
+    c, e, v = schema.calls, schema.endpoints, schema.evaluators
+    tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
+    query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output.in_(outputs)).order_by(c.c.id)
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    bodies = _bodies(connection, rows)
+    names = Call.__dataclass_fields__
+    found: dict[int, list[_Called]] = {}
+    for row in rows:
+        values = {name: row[name] for name in names if name in row} | {"usage": _usage(unpacked(row["usage"]))}
+        values |= {name: bodies.get(row[name]) for name in ("request", "reply")}
+        found.setdefault(row["output"], []).append((Call(**values), row["judge"]))
+    return found
+
+
+def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list[Forwarded]]:
+    f = schema.forwarded
+    rows = [dict(row) for row in connection.execute(select(f).where(f.c.output.in_(outputs)).order_by(f.c.id)).mappings()]
+    bodies = _bodies(connection, rows)
+    found: dict[int, list[Forwarded]] = {}
+    for row in rows:
+        values = {name: value for name, value in unpacked(row["record"]).items() if name in _FORWARDED}
+        values |= {"mark": None, "usage": _usage(values.get("usage")), "request": bodies.get(row["request"])}
+        found.setdefault(row["output"], []).append(Forwarded(**values))
+    return found
+
+
+def _bodies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[bytes, Any]:
+    return bodies_of(connection, {row[name] for row in rows for name in ("request", "reply") if row.get(name) is not None})
+
+
+def _usage(values: Mapping[str, Any] | None) -> Usage | None:
+    return None if values is None else Usage(**{name: values[name] for name in Usage.__dataclass_fields__ if name in values})
+
+
+def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:
+    s, names = schema.scores, schema.evaluators
+    query = select(s.c.output, s.c["values"].label("found"), names.c.name).select_from(s.join(names, names.c.id == s.c.evaluator))
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    for row in connection.execute(query.where(s.c.output.in_(outputs))):
+        found.setdefault(row.output, {})[row.name] = unpacked(row.found, {})
+    return found
+
+
+def _score_of(values: Mapping[str, float]) -> dict[str, float]:
+    return {"score": next(iter(values.values()))} if values else {}
+
+
+def _reply_text(reply: Any) -> str:
+    content = reply.get("content") if isinstance(reply, Mapping) else reply
+    return content if isinstance(content, str) else "" if content is None else str(content)
+
+
+def _call_told(call: Call, judge: str | None) -> dict[str, Any]:
+    names = ("account", "model", "attempt", "status", "seconds", "waited", "ttft", "sent_tokens", "cost", "finish_reason", "error")
+    told = {name: getattr(call, name) for name in names} | {"usage": plain(call.usage) if call.usage else None, "evaluator": judge}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+# Sent and forwarded ---------------------------------------------------------------------------------------------------------------------
+
+
+def _exchanges(calls: Sequence[Call], records: Sequence[Forwarded], wire: Mapping[str, Any], kept: str) -> list[dict[str, Any]]:
+    """One per request of ours with the forwarded one that is most like it; then what else reached the provider."""
+    asked = observe.answered(calls)
+    pairs, rest = observe.paired(asked, observe.landed(records))
+    met = {id(call): record for call, record in pairs}
+    for call in asked:  # without bodies there is nothing to tell them by but their order
+        if id(call) not in met and rest and not isinstance(call.request, dict):
+            met[id(call)] = rest.pop(0)
+    explain = _explainer(bool(records), wire, kept)
+    told = [_exchange(turn, call, met.get(id(call)), explain) for turn, call in enumerate(asked, start=1)]
+    return told + [_exchange(None, None, record, explain) for record in rest]
+
+
+_Explain = Callable[[Call | None, Forwarded | None], str | None]
+
+
+def _exchange(turn: int | None, call: Call | None, record: Forwarded | None, explain: _Explain) -> dict[str, Any]:
+    sent = call.request if call is not None else None
+    forwarded = record.request if record is not None and record.facts.get("policy") not in _WITHOUT_TEXT else None
+    told: dict[str, Any] = {"turn": turn, "sent": sent, "forwarded": forwarded, "matched_by": record.matched_by if record else None}
+    seen = observe.sent_facts(call) if call is not None else None
+    tokens = {
+        "sent": call.sent_tokens if call else None,
+        "forwarded": record.tokens if record else None,
+        "billed": record.usage.input_tokens if record and record.usage else None,
+    }
+    told["tokens"] = {name: value for name, value in tokens.items() if value is not None}
+    told["wires"] = [seen[0] if seen else None, record.wire if record else None]
+    if why := explain(call, record):
+        told["why"] = why
+    return told
+
+
+def _explainer(tapped: bool, wire: Mapping[str, Any], kept: str) -> _Explain:
+    """Says why one side of an exchange cannot be shown, `None` where both are there."""
+
+    def explain(call: Call | None, record: Forwarded | None) -> str | None:
+        if call is None:
+            return "asked by what stands between, on its own account: nothing of ours was sent for it"
+        if record is None:
+            seen = "the tap saw no request of this turn" if tapped or wire.get("source") == "tap" else "no tap stood before the provider"
+            return f"what was forwarded is not known: {seen}"
+        if (policy := record.facts.get("policy")) in _WITHOUT_TEXT:
+            return f"the tap recorded no texts (policy {policy}), so there is nothing to compare"
+        if call.request is None or record.request is None:
+            return _not_kept(wire, kept)
+        return None
+
+    return explain
+
+
+def _not_kept(wire: Mapping[str, Any], kept: str) -> str:
+    if kept == "none":
+        return "bodies were not kept in this run (bodies none)"
+    if wire.get("text_changed") is False:
+        rule = "of changed requests only" if kept == "changed" else "of changed requests only, since the run is large"
+        return f"bodies were kept {rule}: this one was forwarded as sent"
+    return "the bodies of this request were not kept"
