@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
+
+from context_bench.engine.progress_lines import Line, block, clean, together
+from context_bench.engine.redrawn import Redrawn, redrawable
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row is durable. `tokens` = (sent, forwarded), `cost` in US dollars."""
+    """One row is durable. `tokens` = (sent, forwarded), `cost` in US dollars, `latency` in seconds."""
 
     system: str
     failed: bool = False
     tokens: tuple[int, int | None] | None = None
     cost: float = 0.0
+    latency: float | None = None
 
 
 class Progress(Protocol):
     """Somebody who watches a run. Called on the event loop: must return at once and never raise.
 
-    Optional: `setting_up(system, group, begun)`, when the set-up of a group (`None` = it has no name) begins and when it is over.
+    Optional: `setting_up(system, group, begun)`, when the set-up of a group (`None` = it has no name) begins and when it is over;
+    `owing(system, owed, kept)`, when it is known better how many rows a system owes in all (`None` = not yet) and how many of them the
+    store had already.
     """
 
     def start(self, systems: Sequence[str], total: int | None) -> None:
@@ -40,60 +45,15 @@ class Progress(Protocol):
         """The run is over."""
 
 
-def clean(text: str, width: int = 40) -> str:
-    """`text` without control, format and surrogate characters (escape sequences, bidi marks …), cut to `width`."""
-    plain = "".join(
-        " " if character in "\t\n" else character for character in text if unicodedata.category(character)[0] != "C" or character in "\t\n"
-    )
-    return plain if len(plain) <= width else plain[: width - 1] + "…"
-
-
-@dataclass(slots=True)
-class Line:
-    """One system's state."""
-
-    name: str
-    total: int | None
-    done: int = 0
-    failed: int = 0
-    sent: int = 0
-    forwarded: int = 0
-    cost: float = 0.0
-    in_setup: int = 0
-
-    def add(self, step: Step) -> None:
-        self.done += 1
-        self.failed += step.failed
-        if step.tokens is not None:
-            self.sent += step.tokens[0]
-            self.forwarded += step.tokens[1] or 0
-        self.cost += step.cost
-
-    def counted(self) -> str:
-        """`12/50`, or `12`."""
-        return f"{self.done}" if self.total is None else f"{self.done}/{self.total}"
-
-    def rest(self, seconds: float) -> str:
-        """Rate, time left, failures, tokens and money, as far as there is something to say."""
-        rate = self.done / seconds if seconds > 0 else 0.0
-        said = [f"{rate:.1f}/s"]
-        if self.in_setup:
-            said.append("setting up a group" if self.in_setup == 1 else f"setting up {self.in_setup} groups")
-        if self.total is not None and 0 < self.done < self.total and rate:
-            said.append(f"{duration((self.total - self.done) / rate)} left")
-        if self.failed:
-            said.append(f"{self.failed} failed")
-        if self.sent:
-            said.append(f"{short(self.sent)} → {short(self.forwarded)} tokens")
-        if self.cost:
-            said.append(f"${self.cost:.4f}")
-        return ", ".join(said)
+#: So many systems have a line each where lines are not redrawn; more are told as one.
+_FEW = 8
 
 
 class RichProgress:
-    """A line per system, redrawn in place on a terminal; elsewhere a plain line every `every` seconds and one at the end.
+    """A line per system, redrawn in place on a terminal; elsewhere a plain line now and then (`every` seconds, less often in a long run)
+    and one at the end.
 
-    Writes to stderr only. `NO_COLOR` and `TERM=dumb` are respected.
+    Writes to stderr only. `NO_COLOR` and `TERM=dumb` are respected. `advance` only counts: lines are made when they are drawn.
     """
 
     def __init__(self, stream: IO[str] | None = None, *, every: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -101,7 +61,7 @@ class RichProgress:
         self._every = every
         self._monotonic = monotonic
         self._lines: dict[str, Line] = {}
-        self._live: Any = None
+        self._live: Redrawn | None = None
         self._began = self._said = 0.0
 
     def start(self, systems: Sequence[str], total: int | None) -> None:
@@ -109,16 +69,21 @@ class RichProgress:
         self._lines = {name: Line(clean(name), total) for name in systems}
         self._began = self._said = self._monotonic()
         stream = self._out
-        if stream.isatty() and os.environ.get("TERM") != "dumb":
-            self._live = _live(self._table, stream)
+        if redrawable(stream):
+            self._live = Redrawn(stream, self._drawn, color=not os.environ.get("NO_COLOR"))
+
+    def owing(self, system: str, owed: int | None, kept: int) -> None:
+        """Show how many rows a system owes, those that the store had already being done."""
+        line = self._line(system)
+        line.kept = kept
+        if owed is not None:
+            line.total = owed
 
     def advance(self, step: Step) -> None:
         """Count a row; on something that is not a terminal say so now and then."""
-        line = self._lines.get(step.system)
-        if line is None:
-            line = self._lines[step.system] = Line(clean(step.system), None)
-        line.add(step)
-        if self._live is None and self._monotonic() - self._said >= self._every:
+        line = self._lines.get(step.system) or self._line(step.system)
+        line.add(step.failed, step.tokens, step.cost, step.latency)
+        if self._live is None and self._due():
             self._say()
 
     def setting_up(self, system: str, group: str | None, begun: bool) -> None:
@@ -127,7 +92,7 @@ class RichProgress:
         if line is None:
             return
         line.in_setup += 1 if begun else -1
-        if begun and self._live is None and (self._monotonic() - self._said >= self._every or not line.done):
+        if begun and self._live is None and (self._due() or not line.done):
             self._said = self._monotonic()
             self._print(f"  {line.name}: setting up {'a group' if group is None else f'group {clean(group)}'}")
 
@@ -135,30 +100,41 @@ class RichProgress:
         """One line for the reader."""
         line = f"context-bench: {clean(text, 500)}"
         if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False)
+            self._live.above(line)
         else:
             self._print(line)
 
     def close(self) -> None:
-        """Show the last state and stop."""
+        """Take the lines away from a terminal; elsewhere say how it ended."""
         if self._live is not None:
             live, self._live = self._live, None
             live.stop()
         elif any(line.done for line in self._lines.values()):
-            self._say()
+            self._say(all_of_them=True)
 
     @property
     def _out(self) -> IO[str]:
         return sys.stderr if self._stream is None else self._stream
 
+    def _line(self, system: str) -> Line:
+        return self._lines.setdefault(system, Line(clean(system), None))
+
     def _seconds(self) -> float:
         return max(1e-9, self._monotonic() - self._began)
 
-    def _say(self) -> None:
+    def _due(self) -> bool:
+        now = self._monotonic()
+        return now - self._said >= max(self._every, (now - self._began) / 20)
+
+    def _drawn(self, width: int, height: int) -> list[list[tuple[str, str]]]:
+        return block(list(self._lines.values()), self._seconds(), width, height)
+
+    def _say(self, *, all_of_them: bool = False) -> None:
         self._said = self._monotonic()
-        for line in self._lines.values():
-            if line.done:
-                self._print(f"  {line.name}: {line.counted()} ({line.rest(self._seconds())})")
+        lines = [line for line in self._lines.values() if line.done]
+        shown = lines if all_of_them or len(lines) <= _FEW else [together(list(self._lines.values()), f"{len(self._lines)} systems")]
+        for line in shown:
+            self._print(f"  {line.name}: {line.counted()} ({line.rest(self._seconds())})")
 
     def _print(self, text: str) -> None:
         try:
@@ -166,45 +142,3 @@ class RichProgress:
             self._out.flush()
         except (OSError, ValueError, UnicodeError):
             return  # nobody is reading any more: no reason to end the run
-
-    def _table(self) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 1))
-        for line in self._lines.values():
-            bar = ProgressBar(total=line.total or 1, completed=line.done if line.total else 0, width=20)
-            table.add_row(Text(line.name), bar, Text(line.counted()), Text(line.rest(self._seconds()), overflow="ellipsis", no_wrap=True))
-        return table
-
-
-def _live(table: Callable[[], Any], stream: IO[str]) -> Any:
-    from rich.console import Console
-    from rich.live import Live
-
-    live = Live(
-        get_renderable=table,
-        console=Console(file=stream, stderr=True),
-        refresh_per_second=4,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    live.start()
-    return live
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `3 min`, `2 h 05 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def short(count: int) -> str:
-    """`950`, `12.3k`, `4.5M`."""
-    if count < 1_000:
-        return str(count)
-    return f"{count / 1_000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"

@@ -172,6 +172,8 @@ class _Runner:
         self.set_up_again = 0
         self.owners: dict[str, _Row] = {}  # by mark
         self.ran = 0
+        self.planned: Schedule | None = None  # nothing is planned where stored answers are judged
+        self.shown_owed: tuple[int, int, bool] | None = None
         self.started = clock.monotonic()
         self.stamp = uuid4().hex[:6]  # of this execution: a twin's name is never used twice, whatever became of an earlier process
 
@@ -201,6 +203,7 @@ class _Runner:
             reader=self.reader,
             database=self.database,
         )
+        self.planned = self.schedule
         self.commits = GroupCommit(self.writer.commit, self.database)
         self.bench = self._bench()
         if self.progress is not None:
@@ -410,7 +413,21 @@ class _Runner:
         if self.progress is not None:
             name = self.bench.arms[outcome.unit.arm].name
             tokens = None if outcome.input_tokens is None else (outcome.input_tokens, outcome.output_tokens)
-            self.progress.advance(Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost))
+            self._show_owed()
+            self.progress.advance(Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost, latency=outcome.latency))
+
+    def _show_owed(self) -> None:
+        """Tell who watches how much there is to do, whenever planning has found out more, if they want to know."""
+        if self.planned is None:
+            return
+        tally, exhausted = self.planned.tally, self.planned.exhausted
+        if (tally.owed, tally.reused, exhausted) == self.shown_owed:
+            return
+        self.shown_owed = (tally.owed, tally.reused, exhausted)
+        show = calling.method(self.progress, "owing")
+        if show is not None:
+            for index, arm in enumerate(self.bench.arms):
+                show(arm.name, tally.owed_by_arm.get(index, 0) if exhausted else None, tally.reused_by_arm.get(index, 0))
 
     # --- evaluators that judge when everything is answered ---
 

@@ -34,6 +34,7 @@ class Tally:
     restarted: int = 0
     examples: int = 0
     reused_by_arm: dict[int, int] = field(default_factory=dict)
+    owed_by_arm: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -136,6 +137,11 @@ class Schedule:
         """Everything was handed out, and nothing was stopped."""
         return self._exhausted and not self._stopped and not self._ready and not any(self._held.values())
 
+    @property
+    def exhausted(self) -> bool:
+        """All examples were read: what is owed is known."""
+        return self._exhausted
+
     def _wake(self) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
@@ -168,7 +174,10 @@ class Schedule:
         if rows:
             planned = await loop.run_in_executor(self._database, self._writer.plan, rows)
             self.tally.examples += len(rows)
-            self.tally.owed += self._trials * sum(arm.arm.takes(row.position) for row in rows for arm in self._arms)
+            for index, each in enumerate(self._arms):
+                owed = self._trials * sum(each.arm.takes(row.position) for row in rows)
+                self.tally.owed += owed
+                self.tally.owed_by_arm[index] = self.tally.owed_by_arm.get(index, 0) + owed
             units = [unit for row in rows for unit in self._units(row)]
             await self._match(units, planned)
             for unit in units:
