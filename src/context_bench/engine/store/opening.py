@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.schema import APPLICATION_ID, HEAD
@@ -37,13 +39,56 @@ def engine_at(path: Path, *, busy_timeout: int = BUSY_TIMEOUT) -> Engine:
     with explained(path):
         _make_file(path)
         engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": busy_timeout / 1000})
-        _set_up(engine, busy_timeout)
+        _set_up(engine, (f"busy_timeout={busy_timeout}", "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "temp_store=MEMORY"))
         try:
             _bring_up_to_date(engine, path)
         except BaseException:
             engine.dispose()
             raise
         return engine
+
+
+def reader_at(path: Path, *, busy_timeout: int = BUSY_TIMEOUT) -> Engine:
+    """An engine that reads a current store at `path` and cannot write it: neither made nor migrated, and readable on a read-only disk.
+
+    Raises `StoreUnusable` where there is none, or its schema is older or newer than this program's.
+    """
+    if not path.is_file():
+        raise StoreUnusable(f"no store at {path}; a run makes one there, or name another")
+    with explained(path):
+        try:
+            return _reader(path, "mode=ro", busy_timeout)
+        except (DatabaseError, sqlite3.Error):
+            # Beside a store that nobody may write there is no room for the files that readers and writers share. Then nobody writes it.
+            if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK) and not _read_only_disk(path):
+                raise
+            if path.with_name(f"{path.name}-wal").exists() and path.with_name(f"{path.name}-wal").stat().st_size:
+                raise
+            return _reader(path, "mode=ro&immutable=1", busy_timeout)
+
+
+def _reader(path: Path, how: str, busy_timeout: int) -> Engine:
+    where = f"file:{quote(str(path.absolute()))}?{how}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(where, uri=True, check_same_thread=False, timeout=busy_timeout / 1000)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+    _set_up(engine, (f"busy_timeout={busy_timeout}", "query_only=ON", "temp_store=MEMORY"))
+    try:
+        with engine.connect() as connection:
+            found = _version(connection, path)
+        if found != HEAD:
+            known = "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
+            raise StoreUnusable(f"store {path} has {known}; `context-bench runs --store {path}` brings an older one up to date")
+        return engine
+    except BaseException:
+        engine.dispose()
+        raise
+
+
+def _read_only_disk(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def temporary_path() -> tuple[tempfile.TemporaryDirectory[str], Path]:
@@ -93,12 +138,12 @@ def _make_file(path: Path) -> None:
             raise StoreUnusable(f"store {path} may not be read and written by this user; name another with --store") from None
 
 
-def _set_up(engine: Engine, busy_timeout: int) -> None:
+def _set_up(engine: Engine, pragmas: Sequence[str]) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions are begun by the listener below, not guessed by the driver
         cursor = connection.cursor()
-        for pragma in (f"busy_timeout={busy_timeout}", "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "temp_store=MEMORY"):
+        for pragma in pragmas:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

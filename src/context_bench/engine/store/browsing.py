@@ -1,0 +1,363 @@
+"""A store as a browser needs it: runs without their manifests, the rows of a run sorted and filtered in SQL, a page of them at a time.
+
+Everything here only reads, works while a run is written, and holds at most 8 bytes a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, event, exists, func, literal, or_, select, tuple_
+
+from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.records import EvalRow
+from context_bench.core.tokens import utf8_safe
+from context_bench.engine.store import schema
+from context_bench.engine.store.encoding import unpacked
+from context_bench.engine.store.opening import BUSY_TIMEOUT, path_of, reader_at
+from context_bench.engine.store.reading import _eval_rows, _plan_query
+from context_bench.engine.store.store import INTERRUPTED, RUNNING, Store, still_alive
+
+_ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
+MOST_TRIALS = 1 << _POSITION
+_COSTS = "cost\0cost_usd\0usd"
+
+
+class Place(NamedTuple):
+    """Where a row stands in its run's plan. Reads and prints as `arm-position-trial`."""
+
+    arm: int
+    position: int
+    trial: int
+
+    def __str__(self) -> str:
+        return f"{self.arm}-{self.position}-{self.trial}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """The place that `str` gave; `BadInput` for anything else."""
+        parts = text.split("-")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 11 for part in parts):
+            raise BadInput(f"{text[:60]!r} is not the place of a row; expected ARM-POSITION-TRIAL, such as 0-12-0")
+        return cls(*map(int, parts))
+
+    @classmethod
+    def unpack(cls, packed: int) -> Place:
+        """From one of `places`."""
+        return cls(packed >> _ARM, packed >> _POSITION & 0xFFFFFFFF, packed & MOST_TRIALS - 1)
+
+    @property
+    def packed(self) -> int:
+        """In 8 bytes."""
+        return self.arm << _ARM | self.position << _POSITION | self.trial
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run in a list. `failed`, `cost` (US dollars): `None` where only counting all rows would tell. `systems`: (arm, name) in order.
+
+    `stamp` changes when the run does.
+    """
+
+    number: int
+    id: str
+    name: str
+    status: str
+    created: float
+    updated: float
+    systems: list[tuple[int, str]]
+    rows: int
+    owed: int
+    failed: int | None
+    cost: float | None
+    stamp: tuple[Any, ...]
+
+    @property
+    def running(self) -> bool:
+        """Is a living process at work on it?"""
+        return self.status == RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which rows, in which order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; what is not known comes last either way."""
+
+    system: str = ""
+    dataset: str = ""
+    failed: bool = False
+    sort: str = ""
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """How far a system of a running run is: tokens summed, `latency` the median in seconds, `cost` of its calls in US dollars."""
+
+    name: str
+    planned: int
+    done: int = 0
+    failed: int = 0
+    sent: int | None = None
+    forwarded: int | None = None
+    latency: float | None = None
+    cost: float | None = None
+
+
+@dataclass(slots=True)
+class Facets:
+    """What rows can be filtered and sorted by."""
+
+    systems: list[tuple[int, str]]
+    datasets: list[str] = field(default_factory=list)
+    scores: list[str] = field(default_factory=list)
+    trials: int = 1
+
+
+def open_reading(where: str | Path, *, busy_timeout: int = BUSY_TIMEOUT) -> Store:
+    """The store at a path or `sqlite:///PATH`, to read only. Raises `StoreUnusable`."""
+    path = path_of(where)
+    engine = reader_at(path, busy_timeout=busy_timeout)
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _: Any) -> None:
+        connection.create_function("packed_number", 2, _packed_number, deterministic=True)
+
+    engine.dispose()  # connections from before know no such function
+    return Store(engine, path)
+
+
+def _packed_number(data: bytes | None, names: str) -> float | None:
+    """The first number under one of these names in a packed mapping."""
+    if data is None:
+        return None
+    values = unpacked(data)
+    for name in names.split("\0"):
+        value = values.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------------
+
+
+def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[Listed], int]:
+    """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there are."""
+    r, a = schema.runs.c, schema.arms.c
+    conditions: list[ColumnElement[bool]] = []
+    for word in words.split():
+        like = f"%{_escaped(word)}%"
+        of_system = exists(select(a.arm).where(a.run == r.number, a.name.like(like, escape="\\")))
+        conditions.append(or_(*(column.like(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
+    with store.reading() as connection:
+        total = connection.scalar(select(func.count()).select_from(schema.runs).where(*conditions)) or 0
+        found = connection.execute(_runs().where(*conditions).order_by(r.number.desc()).limit(limit).offset(skip)).all()
+        return [_listed(connection, row) for row in found], total
+
+
+def listed_run(store: Store, run: str) -> Listed:
+    """The run with this id or name, as `listed` gives it. Raises `UnknownName`."""
+    r = schema.runs.c
+    with store.reading() as connection:
+        row = connection.execute(_runs().where((r.id == utf8_safe(run)) | (r.name == utf8_safe(run)))).first()
+        if row is None:
+            raise UnknownName("run", run, connection.scalars(select(r.name).order_by(r.number.desc()).limit(20)))
+        return _listed(connection, row)
+
+
+def _runs() -> Select[Any]:
+    r = schema.runs.c
+    return select(r.number, r.id, r.name, r.status, r.created, r.updated, r.owner, r.counts)
+
+
+def _escaped(word: str) -> str:
+    return utf8_safe(word).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _listed(connection: Connection, row: Row[Any]) -> Listed:
+    arms, p = schema.arms.c, schema.plan.c
+    query = select(arms.arm, arms.name).where(arms.run == row.number, arms.ordinal.is_not(None)).order_by(arms.ordinal)
+    facts = unpacked(row.counts, {}).get("stored")
+    status = INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    if facts is None or row.status == RUNNING:
+        rows, owed = connection.execute(select(func.count(p.output), func.count()).where(p.run == row.number)).one()
+        facts = {"rows": rows, "owed": owed, "failed": None, "cost": None}
+    return Listed(
+        number=row.number,
+        id=row.id,
+        name=row.name,
+        status=status,
+        created=row.created,
+        updated=row.updated,
+        systems=[(arm, name) for arm, name in connection.execute(query)],
+        rows=facts["rows"],
+        owed=facts["owed"],
+        failed=facts["failed"],
+        cost=facts["cost"],
+        stamp=(row.number, status, row.updated, row.counts),
+    )
+
+
+def live(store: Store, run: Listed) -> list[Live]:
+    """How far each system is, by what is durable."""
+    p, o, c = schema.plan, schema.outputs, schema.calls
+    here = p.c.run == run.number
+    answered = p.join(o, o.c.id == p.c.output)
+    sums = (func.count(), func.count(o.c.error), func.sum(o.c.input_tokens), func.sum(o.c.output_tokens))
+    with store.reading() as connection:
+        planned = dict(connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm)).tuples().all())
+        done = {row[0]: row[1:] for row in connection.execute(select(p.c.arm, *sums).select_from(answered).where(here).group_by(p.c.arm))}
+        paid = select(p.c.arm, func.sum(c.c.cost)).select_from(p.join(c, c.c.output == p.c.output)).where(here).group_by(p.c.arm)
+        money = dict(connection.execute(paid).tuples().all())
+        middle = {arm: _median(connection, run.number, arm) for arm in done}
+    return [
+        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), latency=middle.get(arm), cost=money.get(arm))
+        for arm, name in run.systems
+    ]
+
+
+def _median(connection: Connection, run: int, arm: int) -> float | None:
+    p, o = schema.plan, schema.outputs
+    found = select(o.c.latency).select_from(p.join(o, o.c.id == p.c.output))
+    found = found.where(p.c.run == run, p.c.arm == arm, o.c.latency.is_not(None)).order_by(o.c.latency)
+    known = connection.scalars(found).all()
+    return None if not known else float(known[(len(known) - 1) // 2])
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------------------
+
+#: What rows can be sorted by, besides `score:NAME`.
+SORTS = ("example", "dataset", "sent", "forwarded", "latency", "cost", "failure")
+
+
+def facets(store: Store, run: Listed) -> Facets:
+    """Systems, datasets, trials, and the names of scores as the first rows of each system have them."""
+    e, p = schema.examples.c, schema.plan.c
+    found = Facets(run.systems)
+    with store.reading() as connection:
+        found.datasets = list(connection.scalars(select(e.dataset).where(e.run == run.number).distinct().limit(200)))
+        found.trials = 1 + (connection.scalar(select(func.max(p.trial)).where(p.run == run.number)) or 0)
+        seen: dict[str, None] = {}
+        for arm, name in run.systems:
+            first = connection.execute(_plan_query(run.number, arm).limit(64)).all()
+            for row in _eval_rows(connection, run.number, name, first):
+                seen |= dict.fromkeys(row.scores)
+    found.scores = list(seen)
+    return found
+
+
+def places(store: Store, run: Listed, asked: Asked) -> array[int]:
+    """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be asked."""
+    p, e, o, a = schema.plan, schema.examples, schema.outputs, schema.arms
+    order = _order(asked.sort, run.number)
+    tables: Any = p
+    if asked.failed or order is not None:
+        tables = tables.join(o, o.c.id == p.c.output)
+    if asked.dataset or asked.sort in ("example", "dataset"):
+        tables = tables.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position))
+    query = select(p.c.arm * (1 << _ARM) + p.c.position * (1 << _POSITION) + p.c.trial)
+    conditions = [p.c.run == run.number, p.c.output.is_not(None)]
+    if asked.dataset:
+        conditions.append(e.c.dataset == asked.dataset)
+    if asked.failed:
+        conditions.append(_failed(run.number))
+    chosen = [arm for arm, name in run.systems if asked.system in ("", name)]
+    if not chosen and asked.system:
+        raise UnknownName("system", asked.system, (name for _, name in run.systems))
+    with store.reading() as connection:
+        if order is None:  # arm by arm, as the table has them
+            every: Iterable[Any] = (
+                query.select_from(tables).where(*conditions, p.c.arm == arm).order_by(p.c.position, p.c.trial) for arm in chosen
+            )
+            return array("q", (place for each in every for place in connection.scalars(each)))
+        tables = tables.join(a, (a.c.run == p.c.run) & (a.c.arm == p.c.arm))
+        ranked = query.select_from(tables).where(*conditions, p.c.arm.in_(chosen))
+        ends = (order.is_(None), order.desc() if asked.descending else order, a.c.ordinal, p.c.position, p.c.trial)
+        return array("q", connection.scalars(ranked.order_by(*ends)))
+
+
+def _order(sort: str, run: int) -> ColumnElement[Any] | None:
+    o, e = schema.outputs.c, schema.examples.c
+    known: dict[str, ColumnElement[Any]] = {
+        "example": func.lower(e.id),
+        "dataset": e.dataset,
+        "sent": o.input_tokens,
+        "forwarded": o.output_tokens,
+        "latency": o.latency,
+        "cost": func.packed_number(o.usage, _COSTS),
+        "failure": func.coalesce(o.error, _judge_error(run)),
+    }
+    if not sort:
+        return None
+    if sort.startswith("score:"):
+        return _score(sort.removeprefix("score:"), run)
+    if sort not in known:
+        raise BadInput(f"rows cannot be sorted by {sort[:60]!r}; expected {', '.join(SORTS)} or score:NAME")
+    return known[sort]
+
+
+def _score(name: str, run: int) -> ColumnElement[Any]:
+    """A score of a row: where several evaluators give it, the last one's, as in `rows`."""
+    s, links = schema.scores.c, schema.run_evaluators.c
+    value = func.packed_number(s["values"], utf8_safe(name))
+    found = select(value).where(links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, value.is_not(None))
+    return found.order_by(links.ordinal.desc()).limit(1).correlate(schema.plan).scalar_subquery()
+
+
+def _judge_error(run: int) -> ColumnElement[Any]:
+    s, links = schema.scores.c, schema.run_evaluators.c
+    found = select(s.error).where(links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, s.error.is_not(None))
+    return found.limit(1).correlate(schema.plan).scalar_subquery()
+
+
+def _failed(run: int) -> ColumnElement[bool]:
+    return or_(schema.outputs.c.error.is_not(None), _judge_error(run).is_not(literal(None)))
+
+
+def rows_at(store: Store, run: Listed, wanted: Sequence[Place]) -> list[tuple[Place, EvalRow]]:
+    """The rows at these places, in this order; places without a row are left out."""
+    names, p = dict(run.systems), schema.plan.c
+    found: dict[Place, EvalRow] = {}
+    with store.reading() as connection:
+        for arm in dict.fromkeys(place.arm for place in wanted if place.arm in names):
+            pairs = [(place.position, place.trial) for place in wanted if place.arm == arm]
+            rows = connection.execute(_plan_query(run.number, arm).where(tuple_(p.position, p.trial).in_(pairs))).all()
+            made = _eval_rows(connection, run.number, names[arm], rows)
+            found |= {Place(arm, row.position, row.trial): each for row, each in zip(rows, made, strict=True)}
+    return [(place, found[place]) for place in wanted if place in found]
+
+
+def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
+    """All answers of a run to the example and trial at this place, by system."""
+    p = schema.plan.c
+    query = select(p.arm).where(p.run == run.number, p.position == place.position, p.trial == place.trial, p.output.is_not(None))
+    with store.reading() as connection:
+        there = set(connection.scalars(query.where(p.arm.in_([arm for arm, _ in run.systems]))))
+    return [Place(arm, place.position, place.trial) for arm, _ in run.systems if arm in there]
+
+
+def places_of(store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]) -> dict[tuple[str, str, Any, int], Place]:
+    """Where rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
+    from context_bench.engine.store.encoding import dumps
+
+    e = schema.examples.c
+    arms = {name: arm for arm, name in run.systems}
+    ids = {dumps(example) for _, _, example, _ in wanted}
+    positions: dict[tuple[str, bytes], int] = {}
+    with store.reading() as connection:
+        for position, dataset, example in connection.execute(select(e.position, e.dataset, e.id).where(e.run == run.number)):
+            if example in ids:
+                positions.setdefault((dataset, example), position)
+    found = {}
+    for each in wanted:
+        system, dataset, example, trial = each
+        position = positions.get((dataset, dumps(example)))
+        if position is not None and system in arms:
+            found[each] = Place(arms[system], position, trial)
+    return found
