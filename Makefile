@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test setup vendors lock check format lint types imports unit clean help
+.PHONY: demo test docs setup vendors lock check format lint types imports unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -19,6 +19,9 @@ test: $(READY)   ## set up everything and run the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 setup: $(READY)  ## leave a .venv with everything for development in it
+
+docs: $(READY)   ## build the documentation into site/, links checked; it opens from disk
+	@$(BIN)/python scripts/docs.py
 
 vendors: $(READY)  ## install the programs that are measured (agents, proxies), each in an environment of its own
 	@sh scripts/vendors.sh $(VENV)

@@ -1,0 +1,27 @@
+// Browsers load no worker from disk. There, the search runs in a hidden frame of the page instead.
+if (location.protocol === "file:") {
+  window.Worker = class {
+    constructor(url) {
+      this.waiting = [];
+      this.frame = document.createElement("iframe");
+      this.frame.hidden = true;
+      (document.body || document.documentElement).append(this.frame);
+      const inside = this.frame.contentWindow;
+      inside.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }));
+      const script = inside.document.createElement("script");
+      script.src = url;
+      script.onload = () => {
+        this.ready = true;
+        for (const data of this.waiting) inside.onmessage({ data });
+      };
+      script.onerror = () => this.onerror?.(new Event("error"));
+      inside.document.documentElement.append(script);
+    }
+    postMessage(data) {
+      this.ready ? this.frame.contentWindow.onmessage({ data }) : this.waiting.push(data);
+    }
+    terminate() {
+      this.frame.remove();
+    }
+  };
+}
