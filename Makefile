@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AXE := tests/browser/node_modules/.ready
 
 .PHONY: demo test docs setup vendors lock check format lint types imports unit clean help
 
@@ -16,6 +17,7 @@ demo: $(READY)   ## set up everything and show what the instrument can see, offl
 
 test: $(READY)   ## set up everything and run the whole test suite
 	@$(BIN)/context-bench model fetch --quiet
+	@$(MAKE) --no-print-directory $(AXE)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 setup: $(READY)  ## leave a .venv with everything for development in it
@@ -29,6 +31,10 @@ vendors: $(READY)  ## install the programs that are measured (agents, proxies), 
 $(READY): pyproject.toml lock.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
+
+# The accessibility checker of the browser tests; where there is no npm, they are listed as not run.
+$(AXE): tests/browser/package-lock.json
+	@if command -v npm >/dev/null; then cd tests/browser && npm ci --silent && touch node_modules/.ready; fi
 
 check: $(READY) format lint types imports unit  ## format, lint, types, import contract, unit tests
 
@@ -51,4 +57,4 @@ lock:            ## refresh lock.txt from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade --quiet --output-file lock.txt
 
 clean:           ## remove what setup and the tests leave behind
-	rm -rf $(VENV) .vendors .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .vendors tests/browser/node_modules build/pictures .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 #: program → Debian package that brings it
-PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "tmux": "tmux"}
+PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "npm": "npm", "tmux": "tmux"}
 VENDORS = Path(__file__).parents[1] / ".vendors"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
 

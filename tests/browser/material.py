@@ -1,0 +1,149 @@
+"""Runs to look at: one like the demo's, a hostile one, a very large one."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from context_bench.__main__ import main
+from context_bench.core.records import EvalRow
+from context_bench.llm.background import run_sync
+from context_bench.llm.scripted import Scripted
+from context_bench.llm.servers import ModelServer
+from context_bench.results import EvalResult
+from context_bench.testing.proxies import MisbehavingProxy
+
+TRADES = ["baker", "sailor", "weaver", "tanner", "miller", "cooper", "mason", "potter", "dyer", "smith", "tailor", "roofer"]
+PEOPLE = ["Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jo", "Kai", "Liv"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# Like the demo: proxies that halve, flatten roles or do nothing, behind them a tap; two datasets; one kind of failure ------------------
+
+
+def _house(n: int) -> dict[str, Any]:
+    """A question whose answer stands early in the text for even numbers and late for odd ones."""
+    other = [f"Lane {k} runs past house {n} and was paved with stone in the year {1700 + 7 * k}." for k in range(16)]
+    told = f"{PEOPLE[n % 12]} of house {n} is a {TRADES[n * 5 % 12]} by trade."
+    at = 1 if n % 2 == 0 else 13
+    context = "\n".join([*other[:at], told, *other[at:]])
+    question = f"By what trade does the person of house {n} live?"
+    return {"id": f"house-{n:02d}", "question": question, "answer": TRADES[n * 5 % 12], "context": context, "evidence": told}
+
+
+def demo_like(folder: Path) -> Path:
+    """The store of a run `houses` in which every page has something to show."""
+    examples = [_house(n) for n in range(24)]
+    data = [lines(folder / f"{name}.jsonl", examples[at::2]) for at, name in enumerate(("street", "square"))]
+    key = {row["question"]: {"answer": row["answer"], "evidence": row["evidence"], "wrong": "I do not know."} for row in examples}
+    rules = [{"when": {"text": "person of house 7 live"}, "status": 400, "error": "this question is refused"}]
+    store, port = folder / "store.db", free_port()
+    with ExitStack() as stack:
+        model = ModelServer(Scripted({"answer_key": key, "rules": rules}))
+        run_sync(model.start())
+        stack.callback(lambda: run_sync(model.stop()))
+        habits = ("halves", "user-only")
+        proxies = [stack.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{port}")) for habit in habits]
+        named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
+        datasets = [part for path in data for part in ("--dataset", str(path))]
+        options = [
+            "--controls",
+            "full,none,random_drop",
+            "--tap",
+            str(port),
+            "--upstream",
+            model.url,
+            "--model",
+            "gpt-4o-mini",
+            "--shape",
+            "openai-agent",
+        ]
+        more = ["--max-workers", "8", "--max-failures", "1", "--run", "houses", "--store", str(store), "--quiet"]
+        assert main([*named, *datasets, *options, *more, "--output", "json", "--out", str(folder / "houses.json")]) == 0
+    return store
+
+
+# The other kinds of runs ---------------------------------------------------------------------------------------------------------------
+
+
+def compression(page: Path) -> Path:
+    """The report of probes over one shipped session: a compressor beside everything, nothing and plain truncation."""
+    what = ["bundled:sessions", "-n", "1", "--system", "mask_observations", "--points", "fraction:0.75"]
+    assert main(["compress", "run", *what, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
+    return page
+
+
+def memory(page: Path) -> Path:
+    """The report of one conversation of the lab: a memory with its floors and ceilings."""
+    what = ["--system", "bm25", "--dataset", "bundled:recall-lab", "-n", "1", "--k", "1,5"]
+    reader = ["--reader", "py:context_bench.testing.lab_reader:LabReader"]
+    assert main(["memory", *what, *reader, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
+    return page
+
+
+def replay(page: Path) -> Path:
+    """The report of a recorded session sent again through a proxy that rewrites history: tokens, cache, money."""
+    port, log = free_port(), page.with_suffix(".jsonl")
+    lines(log, [{"model": "gpt-4o", "messages": _conversation(), "tools": [_TOOL], "session_id": "one"}])
+    with MisbehavingProxy("rewrites-history", f"http://127.0.0.1:{port}") as proxy:
+        through = ["--proxy", proxy.url, "--name", "rewrites", "--tap", str(port), "--upstream", "echo"]
+        told = ["--store", str(page.with_suffix(".db")), "--output", "html", "--out", str(page)]
+        assert main(["replay", str(log), *through, *told]) == 0
+    return page
+
+
+_TOOL = {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}
+
+
+def _conversation() -> list[dict[str, Any]]:
+    """An agent that reads five files and says what it found."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are careful."}, {"role": "user", "content": "Which are odd?"}]
+    for turn in range(5):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})}}
+        found = "\n".join(f"{number}: value_{turn}_{number} = {number * 7919 % 10007}" for number in range(60))
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": found},
+        ]
+    return [*messages, {"role": "assistant", "content": "The first and the third are odd."}]
+
+
+# Very large: rows made without a run ---------------------------------------------------------------------------------------------------
+
+
+def many_rows(n: int, systems: tuple[str, ...] = ("kompact", "full")) -> EvalResult:
+    """`n` rows of `systems` whose figures are plain functions of their number; every 97th row failed."""
+    rows = [_row(at, systems) for at in range(n)]
+    summary = {name: {"mean_score": 0.5, "pass_rate": 0.5, "compression_ratio": 0.4} for name in systems}
+    return EvalResult(rows=rows, summary=summary, config={"systems": list(systems), "num_examples": n // len(systems)})
+
+
+def _row(at: int, systems: tuple[str, ...]) -> EvalRow:
+    number = at // len(systems)
+    sent = 500 + number * 37 % 4001
+    row = EvalRow(
+        system=systems[at % len(systems)],
+        example_id=f"q{number:05d}",
+        scores={"f1": (number * 7919 % 1000) / 1000},
+        input_tokens=sent,
+        output_tokens=sent // (1 + (at % len(systems) == 0)),
+        latency=(number * 31 % 997) / 100,
+        dataset="hotpotqa" if number % 3 else "pydocs-qa",
+        usage={"cost": sent * 1e-6},
+    )
+    if at % 97 == 96:
+        row.errors, row.scores, row.output_tokens, row.latency = {"system": "TimedOut: no reply within 30 s"}, {}, None, None
+    return row

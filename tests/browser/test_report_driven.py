@@ -1,0 +1,147 @@
+"""The HTML report in a real browser: read, sorted, filtered, opened, printed, on a phone, in the dark, by keyboard, at 50,000 rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from context_bench.__main__ import main
+from context_bench.reports import to_html
+
+from . import material
+
+pytestmark = pytest.mark.program("chromium")
+ROWS = "#rows tbody tr[id^=row-]"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        made = tmp_path_factory.mktemp("reports")
+        patch.chdir(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def houses(folder, aside):
+    """The report of the run that is like the demo's."""
+    store, page = aside(material.demo_like, folder), folder / "houses.html"
+    assert aside(main, ["show", "houses", "--store", str(store), "--output", "html", "--out", str(page)]) == 0
+    return page
+
+
+@pytest.fixture(scope="module")
+def large(folder):
+    """50,000 rows."""
+    page = folder / "large.html"
+    page.write_text(to_html(material.many_rows(50_000)), encoding="utf-8")
+    return page
+
+
+def column(page, title):
+    """The texts of the rows' column with this title, as shown now."""
+    titles = [text.rstrip(" ↑↓") for text in page.locator("#rows thead th").all_inner_texts()]
+    return page.locator(f"{ROWS} > td:nth-child({titles.index(title) + 1})").all_inner_texts()
+
+
+def overflow(page):
+    """How many pixels the page is wider than its window."""
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def test_verdicts_come_first_and_pictures_are_taken(houses, open_page, take):
+    page = open_page(houses)
+    expect(page.get_by_role("heading", level=2).first).to_have_text("Verdicts")
+    assert "halves" in page.locator(".verdicts").inner_text()
+    assert overflow(page) == 0
+    take(page, "report")
+
+
+def test_rows_are_sorted_by_number_and_by_text_unknown_last(houses, open_page):
+    page = open_page(houses)
+    sort = page.get_by_role("button", name="f1", exact=False).first
+    sort.click()
+    shown = [float(text) for text in column(page, "f1")]
+    assert shown == sorted(shown)
+    assert shown[0] == 0
+    sort.click()
+    assert float(column(page, "f1")[0]) == 1
+    page.get_by_role("button", name="example").first.click()
+    shown = column(page, "example")
+    assert shown == sorted(shown)
+
+
+def test_rows_are_filtered_by_words_system_and_failure(houses, open_page):
+    page = open_page(houses)
+    page.get_by_label("Filter by").fill("house-07")
+    expect(page.get_by_role("status")).to_contain_text("6 of 144")
+    assert set(column(page, "example")) == {"house-07"}
+    page.get_by_label("Filter by").fill("")
+    page.get_by_label("System").select_option("halves")
+    assert set(column(page, "system")) == {"halves"}
+    page.get_by_label("failed only").check()
+    assert column(page, "example") == ["house-07"]
+    assert "Refused" in column(page, "failure")[0]
+
+
+def test_on_a_phone_nothing_is_wider_than_the_window(houses, open_page):
+    page = open_page(houses, width=390, height=844)
+    assert overflow(page) == 0
+    page.locator(f"{ROWS} button").first.click()
+    assert overflow(page) == 0
+
+
+def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, open_page):
+    page = open_page(houses, dark=True)
+    page.emulate_media(media="print")
+    expect(page.get_by_label("Filter by")).to_be_hidden()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.pdf(format="A4")[:4] == b"%PDF"
+
+
+def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, open_page):
+    def lightness(page, what):
+        return page.evaluate(
+            f"getComputedStyle(document.body).{what}.match(/\\d+/g).slice(0, 3).reduce((sum, one) => sum + Number(one), 0)"
+        )
+
+    page = open_page(houses, dark=True)
+    assert lightness(page, "backgroundColor") < 150 < 600 < lightness(page, "color")
+    page = open_page(houses)
+    assert lightness(page, "color") < 150 < 600 < lightness(page, "backgroundColor")
+
+
+@pytest.mark.program("npm")
+def test_no_barriers_in_the_report(houses, open_page, no_barriers):
+    page = open_page(houses)
+    page.locator(f"{ROWS} button").first.click()
+    no_barriers(page)
+
+
+@pytest.mark.program("npm")
+@pytest.mark.parametrize("kind", [material.memory, material.compression, material.replay], ids=lambda kind: kind.__name__)
+def test_no_barriers_in_reports_of_other_kinds(kind, folder, aside, open_page, no_barriers):
+    page = open_page(aside(kind, folder / f"{kind.__name__}.html"))
+    assert overflow(page) == 0
+    no_barriers(page)
+
+
+def test_50000_rows_open_sort_filter_and_page(large, open_page):
+    page = open_page(large)
+    expect(page.get_by_role("status")).to_contain_text("50,000")
+    assert page.locator(ROWS).count() <= 100  # the rest is drawn when it is asked for
+    page.get_by_role("button", name="latency s").click()
+    shown = [float(text) for text in column(page, "latency s")]
+    assert shown == sorted(shown)
+    page.get_by_label("Filter by").fill("q04999")
+    expect(page.get_by_role("status")).to_contain_text("2 of 50,000")
+    page.get_by_label("Filter by").fill("")
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("status")).to_contain_text("page 2 of")
+
+
+def test_1000_rows_take_less_than_2_mb_with_their_texts(tmp_path: Path):
+    texts = {"question": "Why? " * 40, "answer": "Because. " * 20, "context": "It is said that so it is. " * 800, "response": "So. " * 500}
+    assert len(to_html(material.many_rows(1000), details=lambda row: texts).encode()) <= 2_000_000
