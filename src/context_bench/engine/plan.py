@@ -194,6 +194,8 @@ def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
     for name in names:
         if names.count(name) > 1:
             raise SameName(f"two systems are called {name!r}, so their rows could not be told apart; give each its own name")
+        if utf8_safe(name) != name:
+            raise BadInput(f"a system is called {name!r}: half a surrogate pair cannot be stored; give it another name")
     planned: list[PlannedArm] = []
     twins: dict[str, int] = {}
     for arm in arms:

@@ -49,6 +49,11 @@ def test_two_systems_with_one_name_stop_the_run():
         arms(Plain("a"), Plain("a", model="other"))
 
 
+def test_a_name_that_cannot_be_stored_stops_the_run_before_it_costs_anything():
+    with pytest.raises(BadInput, match="another name"):
+        arms(Plain("a\ud800"))
+
+
 @pytest.mark.parametrize(
     ("given_arms", "said"),
     [
