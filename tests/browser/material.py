@@ -10,10 +10,15 @@ from typing import Any
 
 from context_bench.__main__ import main
 from context_bench.core.records import EvalRow
+from context_bench.evaluators import AnswerQuality, LLMJudge
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.metrics import MeanScore
 from context_bench.results import EvalResult
+from context_bench.runner import evaluate
+from context_bench.systems import OpenAIProxy
+from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 
 TRADES = ["baker", "sailor", "weaver", "tanner", "miller", "cooper", "mason", "potter", "dyer", "smith", "tailor", "roofer"]
@@ -24,6 +29,10 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _stop(server: ModelServer) -> None:
+    run_sync(server.stop())
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -45,20 +54,22 @@ def _house(n: int) -> dict[str, Any]:
 
 
 def demo_like(folder: Path) -> Path:
-    """The store of a run `houses` in which every page has something to show."""
+    """The store of a run `houses` in which every page has something to show. `folder` is where we stand."""
     examples = [_house(n) for n in range(24)]
-    data = [lines(folder / f"{name}.jsonl", examples[at::2]) for at, name in enumerate(("street", "square"))]
+    data = ["street.jsonl", "square.jsonl"]
+    for at, name in enumerate(data):
+        lines(folder / name, examples[at::2])
     key = {row["question"]: {"answer": row["answer"], "evidence": row["evidence"], "wrong": "I do not know."} for row in examples}
     rules = [{"when": {"text": "person of house 7 live"}, "status": 400, "error": "this question is refused"}]
     store, port = folder / "store.db", free_port()
     with ExitStack() as stack:
         model = ModelServer(Scripted({"answer_key": key, "rules": rules}))
         run_sync(model.start())
-        stack.callback(lambda: run_sync(model.stop()))
+        stack.callback(_stop, model)
         habits = ("halves", "user-only")
         proxies = [stack.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{port}")) for habit in habits]
         named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
-        datasets = [part for path in data for part in ("--dataset", str(path))]
+        datasets = [part for path in data for part in ("--dataset", path)]
         options = [
             "--controls",
             "full,none,random_drop",
@@ -74,6 +85,51 @@ def demo_like(folder: Path) -> Path:
         more = ["--max-workers", "8", "--max-failures", "1", "--run", "houses", "--store", str(store), "--quiet"]
         assert main([*named, *datasets, *options, *more, "--output", "json", "--out", str(folder / "houses.json")]) == 0
     return store
+
+
+# Hostile: whatever data can say, in every place where a page or a terminal shows it -------------------------------------------------------
+
+#: Would run, load or draw something in a page, steer a terminal, hide or turn around what follows it, or cannot be written.
+MARKUP = "</script></template></pre><script>alert(1)</script><img src=x onerror=alert(2)>"
+CONTROL = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\x08"
+UNSEEN = "\u202egnp.exe\u2066\u200b\u200d\ufeff\ud800"
+NASTY = f"{MARKUP}{CONTROL}{UNSEEN}"
+NAME = "<img src=x onerror=alert(3)>\x1b[2J\u202e"
+
+
+def hostile(folder: Path) -> Path:
+    """The store of a run in which names, ids, contexts, questions, answers, errors and what a judge says are `NASTY`; one text has 1 MB."""
+    examples = [
+        {"id": f"{n}{NASTY}", "question": f"{n}: {NASTY}?", "answer": NASTY, "context": f"{NASTY} {n} " * 40, "dataset": f"{NAME}{n % 2}"}
+        for n in range(6)
+    ]
+    examples.append({"id": "megabyte", "question": "How long?", "answer": "1 MB", "context": f"{MARKUP} " * 11_000, "dataset": NAME})
+    rules = [{"when": {"text": "^[^?]*3: "}, "status": 400, "error": NASTY}]
+    with ExitStack() as stack:
+        model, judge = (
+            ModelServer(Scripted({"rules": rules, "default": f"It is {NASTY}"})),
+            ModelServer(Scripted({"default": f"2 {NASTY}"})),
+        )
+        for server in (model, judge):
+            run_sync(server.start())
+            stack.callback(_stop, server)
+        tap = stack.enter_context(Tap(model.url, upstream_key="none-needed"))
+        systems, safe = [], NASTY.replace("\ud800", "")  # no name may have what cannot be stored
+        for habit in ("nothing", "halves", "user-only"):
+            proxy = stack.enter_context(MisbehavingProxy(habit, tap.url))
+            systems.append(OpenAIProxy(proxy.url, model="gpt-4o-mini", name=f"{habit}{safe}", shape="openai-agent", identity=NASTY))
+        evaluate(
+            systems,
+            examples,
+            [AnswerQuality(), LLMJudge(judge.url, diagnostics=True)],
+            [MeanScore("f1")],
+            store=folder / "hostile.db",
+            run=f"hostile {NAME}",
+            recorder=tap,
+            progress=False,
+            max_workers=4,
+        )
+    return folder / "hostile.db"
 
 
 # The other kinds of runs ---------------------------------------------------------------------------------------------------------------
