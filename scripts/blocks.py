@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks) *$\n?", re.M | re.S)
-_MARK = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.S)
+_MARK = re.compile(r"<!-- not run: ((?:(?!-->).)+) -->\s*\Z", re.S)
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
 
 

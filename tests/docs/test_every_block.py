@@ -1,0 +1,186 @@
+"""Every fenced block of README and of the documentation is executed here, page by page, or says why it is not.
+
+Python runs in one namespace per page and prints what the block after it shows; a block that begins with `# name.py` (or `.toml`, …) is that
+file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports, and with fewer examples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from context_bench.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import blocks as documentation  # noqa: E402
+import reference  # noqa: E402
+
+PAGES = {page.relative_to(ROOT).as_posix(): documentation.blocks(page) for page in documentation.pages()}
+LANGUAGES = {"python", "sh", "toml", "json", "jsonl", "yaml", "text", ""}
+FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
+#: The same commands on less: what is measured is not what these pages are tested for.
+LESS = (
+    (r"-n \d+", "-n 2"),
+    (r"bundled:sessions(?![/\w])", "bundled:sessions/order-sync-zh"),
+    (r"bundled:repo-tasks(?![:\w])", "bundled:repo-tasks:split-parsing"),
+    (r"--trials \d+", "--trials 1"),
+    (r"tokens=32k", "tokens=4k"),
+    (r"turns=10k", "turns=100"),
+)
+#: A gate that does not hold on less is no fault of the page.
+HELD = {"gate": {0, 4}, "compare": {0}, "wire": {0, 4}}
+
+
+def run_python(block, names):
+    """Execute one block; what it printed."""
+    file = FILE.match(block.text)
+    if file:
+        write(file[1], block.text)
+        if file[1].endswith(".py") and "/" not in file[1]:
+            sys.modules.pop(Path(file[1]).stem, None)
+            importlib.invalidate_caches()
+            importlib.import_module(Path(file[1]).stem)
+        return ""
+    if re.search(r"^(async )?def test_", block.text, re.M):
+        return run_pytest(block)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(block.text, block.place, "exec"), names)
+    return said.getvalue()
+
+
+def run_pytest(block):
+    Path("test_of_the_page.py").write_text(block.text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_of_the_page.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    return ""
+
+
+def write(name, text):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+
+
+def run_shell(block, world):
+    """Commands of ours in this process where a line is nothing else; in a real shell where it is more than that."""
+    for pattern, less in LESS:
+        block_text = re.sub(pattern, less, locals().get("block_text", block.text))
+    with world.proxies(block.text):
+        text = world.standing_in(block_text)
+        lines = [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
+        plain = all(words[0] == "context-bench" for words in lines) and not re.search(r"[|&>$<;]\s|\$", text)
+        if not plain:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, timeout=180)
+            assert done.returncode in allowed(text.split()), f"{block.place}\n{done.stdout}{done.stderr}"
+            return
+        for words in lines:
+            code = main(expanded(words[1:]))
+            assert code in allowed(words), f"{block.place}: {shlex.join(words)}"
+
+
+def allowed(words):
+    return set().union({0}, *(codes for name, codes in HELD.items() if name in words))
+
+
+def expanded(words):
+    """As a shell does: `~` and `*`."""
+    told = []
+    for word in words:
+        word = str(Path(word).expanduser()) if word.startswith("~") else word
+        told += sorted(map(str, Path().glob(word))) if "*" in word and not word.startswith("/") else [word]
+    return told
+
+
+@pytest.mark.program("bwrap")
+@pytest.mark.parametrize("page", [name for name, found in PAGES.items() if any(not block.reason for block in found)])
+def test_blocks_run_as_written(page, world, given):
+    given(page)
+    names = {"__name__": "page"}
+    for block in PAGES[page]:
+        if block.reason:
+            continue
+        if block.language == "python":
+            printed = run_python(block, names)
+            if block.prints is not None:
+                assert printed == block.prints, block.place
+        elif block.language == "sh":
+            run_shell(block, world)
+        elif block.language in ("toml", "json", "jsonl"):
+            read(block)
+
+
+def read(block):
+    """Data has to be what it says it is; with a name in its first line it is that file."""
+    if block.language == "toml":
+        tomllib.loads(block.text)
+    elif block.language == "jsonl":
+        [json.loads(line) for line in block.text.splitlines()]
+    else:
+        json.loads(block.text)
+    if file := FILE.match(block.text):
+        write(file[1], block.text)
+
+
+@pytest.mark.parametrize("block", [block for found in PAGES.values() for block in found], ids=lambda block: block.place)
+def test_no_block_hides_from_being_run(block):
+    """Languages are those that are executed or read here, and what only shows something holds no command."""
+    assert block.language in LANGUAGES, block.place
+    if block.language in ("text", "") and not block.reason:
+        assert not re.search(
+            r"^\s*(\$ |context-bench [a-z-]|make [a-z]|pip install|import |from \w+ import |class \w+|def )", block.text, re.M
+        ), block.place
+    assert block.reason is None or len(block.reason) > 8
+
+
+def test_what_is_not_run_is_listed():
+    reasons = {block.reason for found in PAGES.values() for block in found if block.reason}
+    listed = reference.PAGES["not-run"]()
+    assert {reason for reason in reasons if " ".join(reason.split()).replace("|", "\\|") not in listed} == set()
+
+
+def anchors(page):
+    """The places in a page that can be linked to, as GitHub and the site name them."""
+    text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(), flags=re.M | re.S)
+    titles = (re.sub(r"[`*]|\]\([^)]*\)|\[", "", title) for title in re.findall(r"^#+ +(.+?)\s*$", text, re.M))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    place = ROOT / page
+    text = re.sub(r"^(`{3,}).*?^\1", "", place.read_text(), flags=re.M | re.S)
+    made = {
+        "reference/index.md",
+        *(f"reference/{name}.md" for name in reference.PAGES),
+        *(f"reference/api/{name}.md" for name in reference.FACADES),
+    }
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (place.parent / file).resolve() if file else place
+        if target.is_relative_to(ROOT / "docs") and target.relative_to(ROOT / "docs").as_posix() in made:
+            continue
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), link
+
+
+def test_every_variable_that_is_read_is_told():
+    told = {name for names in reference.VARIABLES for name in names.split(", ")}
+    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    found = set(re.findall(r"[\"'`](CONTEXT_BENCH_[A-Z0-9_]+[A-Z0-9])[\"'`]", sources))
+    own_process = {name for name in found if name.startswith("CONTEXT_BENCH_WORKER_")}
+    assert found - own_process <= told
