@@ -1,0 +1,283 @@
+"""What is shown of a row's exchanges: one model for the report, the viewer and the terminal.
+
+An exchange is one request of ours and what was forwarded of it. Here it becomes a sentence with the counts, the changes beside the texts,
+and messages as pieces: long unchanged runs folded, texts cut to a limit. Pure; the pieces hold text as it is, renderers make it visible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from context_bench.core.requestdiff import Changed, MessageDiff, RequestDiff, diff_requests
+from context_bench.core.wire import Part, WireMessage, WireRequest
+from context_bench.core.wordiff import Kind, Span, count_words
+
+KEPT_SHOWN, EDGE = 60, 14  # words of an unchanged run that are shown whole; else so many at either end
+CHANGED_SHOWN, HEAD = 400, 120  # words of a dropped or added run that are shown whole; else so many at its start
+_MARKUP = 24  # characters that a piece costs beside its text
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it."""
+
+    kind: Kind
+    text: str | None
+    words: int = 0
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """One message: `title` ("message 3"), `role` ("system → user"), what became of it, in pieces."""
+
+    title: str
+    role: str
+    state: str
+    marks: tuple[str, ...]
+    pieces: list[Piece]
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Neighbouring messages that nothing was done to. `messages` is empty where there was no room for them."""
+
+    title: str
+    words: int
+    messages: list[ShownMessage]
+
+
+@dataclass(slots=True)
+class ShownExchange:
+    """`sentence` tells the counts, `why` why something is missing. `hidden_words`: of texts that there was no room for."""
+
+    title: str
+    sentence: str = ""
+    why: str = ""
+    changed: list[Changed] = field(default_factory=list)
+    messages: list[ShownMessage | Unchanged] = field(default_factory=list)
+    hidden_words: int = 0
+    sides: Literal["both", "sent", "forwarded", "none"] = "both"
+    altered: bool = False
+
+
+def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> list[ShownExchange]:
+    """The exchanges of `runner.details`, and what a system that gives back a context made of it. `limit`: characters of each side."""
+    found = [_shown(each, limit) for each in told.get("exchanges") or []]
+    before, after = told.get("context"), told.get("context_after")
+    if isinstance(before, str) and isinstance(after, str):
+        diff = diff_requests(_as_request(before), _as_request(after))
+        shown = ShownExchange("What the system made of the context", _sentence(diff, {}), altered=not diff.unchanged)
+        _fill(shown, diff, limit)
+        found.append(shown)
+    return found
+
+
+def _as_request(text: str) -> WireRequest:
+    return WireRequest("other", None, [WireMessage("context", [Part("text", text)])])
+
+
+def _shown(exchange: Mapping[str, Any], limit: int | None) -> ShownExchange:
+    turn, wires = exchange.get("turn"), exchange.get("wires") or [None, None]
+    shown = ShownExchange("A request of the proxy's own" if turn is None else f"Turn {turn}", why=str(exchange.get("why") or ""))
+    sent, forwarded = _request(exchange.get("sent"), wires[0]), _request(exchange.get("forwarded"), wires[1] or wires[0])
+    tokens = exchange.get("tokens") or {}
+    if sent is not None and forwarded is not None:
+        diff = diff_requests(sent, forwarded)
+        shown.sentence, shown.changed, shown.altered = _sentence(diff, tokens), diff.changed, not diff.unchanged
+        _fill(shown, diff, limit)
+        return shown
+    only = sent or forwarded
+    shown.sides = "sent" if sent else "forwarded" if forwarded else "none"
+    shown.sentence = _tokens(tokens)
+    shown.altered = turn is None
+    if only is not None:
+        _fill(shown, diff_requests(only, only), limit)
+    return shown
+
+
+def _request(body: Any, wire: str | None) -> WireRequest | None:
+    if not isinstance(body, Mapping):
+        return None if body is None else _as_request(str(body))
+    from context_bench.llm.wire import parse_request
+
+    return parse_request(wire or ("openai-responses" if "input" in body else "openai-chat"), body)
+
+
+# In words -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _sentence(diff: RequestDiff, tokens: Mapping[str, Any]) -> str:
+    """The counts: "Sent 1,204 tokens, forwarded 640: 48 % of the words kept as they were, 3 messages dropped, 2 roles changed"."""
+    if diff.unchanged:
+        return f"{_tokens(tokens) or 'Compared word by word'}: forwarded as sent."
+    done = []
+    if diff.kept_share is not None:
+        done.append(f"{_percent(diff.kept_share)} of the words kept as they were")
+    words_added = diff.forwarded_words - diff.kept_words
+    done += [f"{words_added:,} word{'s' if words_added != 1 else ''} added"] if words_added else []
+    for what, one, many in _COUNTED:
+        if count := diff.count(what):
+            done.append(f"{count:,} {one if count == 1 else many}")
+    for kind, one, many in (("parameter", "parameter changed", "parameters changed"), ("tool", "tool changed", "tools changed")):
+        if count := sum(each.kind == kind for each in diff.changed):
+            done.append(f"{count:,} {one if count == 1 else many}")
+    done += [f"another {each.name}" for each in diff.changed if each.kind in ("model", "stream", "wire")]
+    size = _tokens(tokens) or f"{diff.sent_words:,} words became {diff.forwarded_words:,}"
+    return f"{size}: {', '.join(done)}."
+
+
+_COUNTED = (
+    ("dropped", "message dropped", "messages dropped"),
+    ("added", "message added", "messages added"),
+    ("role", "role changed", "roles changed"),
+    ("moved", "message moved", "messages moved"),
+    ("merged", "message holds what were several", "messages hold what were several"),
+    ("split", "message split", "messages split"),
+    ("cache mark lost", "message without its cache mark", "messages without their cache marks"),
+    ("cache mark added", "message with a new cache mark", "messages with new cache marks"),
+    ("call id", "tool result with another call id", "tool results with other call ids"),
+)
+
+
+def _percent(share: float) -> str:
+    """Whole percents; never 0 or 100 where it is not quite that."""
+    rounded = round(100 * share)
+    if rounded == 100 and share < 1:
+        return "more than 99 %"
+    return "less than 1 %" if rounded == 0 and share > 0 else f"{rounded} %"
+
+
+def _tokens(tokens: Mapping[str, Any]) -> str:
+    told = [f"{name} {tokens[name]:,}" for name in ("sent", "forwarded", "billed") if isinstance(tokens.get(name), int)]
+    if not told:
+        return ""
+    first, *rest = told
+    return ", ".join([f"{first} token{'' if first.endswith(' 1') else 's'}", *rest]).capitalize()
+
+
+# In pieces ------------------------------------------------------------------------------------------------------------------------------
+
+
+class _Room:
+    """Characters that are left. `None`: there is room for everything."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.left = limit
+        self.hidden = 0
+
+    def take(self, piece: Piece) -> Iterator[Piece]:
+        """The piece, as much of it as there is room for."""
+        if self.left is None or piece.text is None:
+            yield piece
+            return
+        if piece.folded or self.left <= _MARKUP:
+            self.hidden += piece.words
+            yield Piece(piece.kind, None, piece.words, folded=True)
+            return
+        room = self.left - _MARKUP
+        self.left -= len(piece.text) + _MARKUP
+        if len(piece.text) <= room:
+            yield piece
+            return
+        yield Piece(piece.kind, piece.text[:room], count_words(piece.text[:room]))
+        rest = count_words(piece.text[room:])
+        self.hidden += rest
+        yield Piece(piece.kind, None, rest, folded=True)
+
+
+def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
+    room = _Room(None if limit is None else 2 * limit)
+    for group in _groups(diff.messages):
+        made = [_message(each, room) for each in group]
+        if len(group) == 1:
+            shown.messages += made
+        else:
+            words = sum(each.words for each in made)
+            shown.messages.append(Unchanged(_places(group), words, made if limit is None else []))
+    shown.hidden_words = room.hidden
+
+
+def _groups(messages: Sequence[MessageDiff]) -> Iterator[list[MessageDiff]]:
+    """Messages one by one; two and more neighbours that nothing was done to together."""
+    same: list[MessageDiff] = []
+    for each in messages:
+        if each.state == "kept" and not each.marks:
+            same.append(each)
+            continue
+        if same:
+            yield same
+            same = []
+        yield [each]
+    if same:
+        yield same
+
+
+def _places(group: Sequence[MessageDiff]) -> str:
+    return f"messages {group[0].sent[0] + 1} to {group[-1].sent[0] + 1}"
+
+
+def _message(diff: MessageDiff, room: _Room) -> ShownMessage:
+    pieces = [piece for raw in _folded(diff.spans) for piece in room.take(raw)]
+    roles = [role for role in dict.fromkeys(diff.roles) if role is not None]
+    words = sum(piece.words for piece in pieces)
+    return ShownMessage(_title(diff), " → ".join(roles), diff.state, diff.marks, _joined(pieces), words)
+
+
+def _title(diff: MessageDiff) -> str:
+    before, after = (" + ".join(str(place + 1) for place in places) for places in (diff.sent, diff.forwarded))
+    many = "messages" if max(len(diff.sent), len(diff.forwarded)) > 1 else "message"
+    if not diff.sent or not diff.forwarded or before == after:
+        return f"{many} {before or after}"
+    return f"{many} {before} → {after}"
+
+
+def _folded(spans: Sequence[Span]) -> Iterator[Piece]:
+    for place, (kind, text) in enumerate(spans):
+        words = count_words(text)
+        if kind != "kept":
+            yield from _fold(kind, text, words, HEAD, 0) if words > CHANGED_SHOWN else [Piece(kind, text, words)]
+        elif words <= KEPT_SHOWN:
+            yield Piece(kind, text, words)
+        else:
+            yield from _fold(kind, text, words, 0 if place == 0 and len(spans) > 1 else EDGE, 0 if place == len(spans) - 1 else EDGE)
+
+
+_WORDS = re.compile(r"\s*\S+")
+_LAST = 2000  # characters in which the last words are looked for
+
+
+def _fold(kind: Kind, text: str, words: int, head: int, tail: int) -> Iterator[Piece]:
+    """First and last words of a run, what lies between them folded."""
+    start = _after(text, head)
+    end = max(start, len(text) - _after(text[-_LAST:][::-1], tail))
+    first, last = text[:start], text[end:]
+    if first:
+        yield Piece(kind, first, count_words(first))
+    if start < end:
+        yield Piece(kind, text[start:end], max(0, words - count_words(first) - count_words(last)), folded=True)
+    if last:
+        yield Piece(kind, last, count_words(last))
+
+
+def _after(text: str, words: int) -> int:
+    """Where so many words end, at most `_LAST` characters into the text."""
+    end = 0
+    for _, found in zip(range(words), _WORDS.finditer(text[:_LAST]), strict=False):
+        end = found.end()
+    return end
+
+
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """Neighbours that say only how much is hidden, put together."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if found and piece.text is None and found[-1].text is None and found[-1].kind == piece.kind:
+            found[-1] = Piece(piece.kind, None, found[-1].words + piece.words, folded=True)
+        else:
+            found.append(piece)
+    return found
