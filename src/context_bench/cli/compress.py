@@ -486,9 +486,12 @@ def strategy_table(table: Mapping[str, Sequence[StrategyRow]]) -> list[tuple[str
 
 
 def _draw(table: Mapping[str, Sequence[StrategyRow]], name: str, out: Path) -> None:
-    from context_bench.reports.cachechart import cache_page, cache_svg
+    from context_bench.reports.charts import standalone
+    from context_bench.reports.strategies import strategies_chart, strategies_page
 
-    text = cache_svg(table) if out.suffix == ".svg" else cache_page(table, strategy_table(table), f"Strategies on {name}")
+    title = f"Strategies on {name}"
+    chart = strategies_chart(table, title)
+    text = standalone(chart) if out.suffix == ".svg" else strategies_page(table, strategy_table(table), title)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     print(f"context-bench: picture written to {out}", file=sys.stderr)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
+from context_bench.reports.pictures import Chart as Chart
+from context_bench.reports.pictures import Point as Point
 
 MISSING = "—"  # what was not measured
 
@@ -121,30 +123,6 @@ class Table:
     keys: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One system in the quality–price plane."""
-
-    name: str
-    quality: Figure
-    cost: Figure
-    front: bool = False  # nobody is both better and cheaper
-    baseline: bool = False
-
-
-@dataclass(slots=True)
-class Chart:
-    """What to draw, not how: `kind` is known to `reports.charts`, `data` is that kind's own record."""
-
-    id: str
-    kind: str
-    title: str
-    about: str
-    x: str
-    y: str
-    data: list[Any] = field(default_factory=list)
-
-
 @dataclass(slots=True)
 class Section:
     """A part of the page. `brief` sections are meant for the terminal too."""
@@ -159,12 +137,32 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """The verdict on one system, in words; `tone` only colours what the words already say."""
+    """The verdict on one system, in words; `tone` only colours what the words already say.
+
+    What it rests on, where it is known: `difference` to `baseline` and the `margin` it is held against; `saved`: shares of tokens and
+    of money, by name. `control`: a system that only shows what the others are to be measured against.
+    """
 
     system: str
     verdict: str
     text: str
     tone: Tone = "neutral"
+    baseline: str = ""
+    difference: Figure | None = None
+    margin: float | None = None
+    saved: dict[str, Figure] = field(default_factory=dict)
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How many of a system's requests did not go on as they were sent, and the first such row (`place` among all rows) to look at."""
+
+    system: str
+    changed: int
+    compared: int
+    place: int | None = None
+    row: EvalRow | None = None
 
 
 @dataclass
@@ -173,6 +171,7 @@ class Page:
 
     `facts` are short (label, text) pairs about the run for the head of the page. `details` gives the example behind a row, if bodies are
     at hand: a mapping such as `{"question", "answer", "response"}`. `setups`: every set-up of a group; `setup` sums them up by system.
+    `changes`: what became of requests on their way, by system, where anything can be said of it.
     """
 
     title: str
@@ -200,6 +199,7 @@ class Page:
     setups: list[SetupRecord] = field(default_factory=list)
     agents: dict[str, Any] = field(default_factory=dict)
     compression: dict[str, Any] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
 
     def section(self, name: str) -> Section | None:
         """The section with this id, if the page has it."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import build_page, repr_html, to_html
-from context_bench.reports.charts import _harmless, svg
+from context_bench.reports.charts import svg
+from context_bench.reports.charts.drawing import harmless
 from context_bench.reports.page import Chart, Figure, Point
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
@@ -215,7 +216,7 @@ def test_a_drawing_keeps_only_what_is_harmless() -> None:
         '<svg xmlns="http://www.w3.org/2000/svg" onload="x()"><script>x()</script><image href="http://x/"/>'
         '<path d="M0,0" fill="url(http://x/)" style="color:red" stroke="#000"/><foreignObject/></svg>'
     )
-    assert _harmless(drawing, "label") == (
+    assert harmless(drawing, "label") == (
         '<svg role="img" aria-label="label" xmlns="http://www.w3.org/2000/svg"><path d="M0,0" stroke="#000" /></svg>'
     )
 

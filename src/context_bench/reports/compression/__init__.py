@@ -28,7 +28,7 @@ def compression(material: Material) -> list[Section | None]:
         by_type(ordered, told, grader(material)),
         rubric(ordered),
         retained(ordered),
-        curves(told),
+        curves(material, told),
         taken(material, ordered, told),
         lost(ordered),
         judge_card(material, ordered),

@@ -9,9 +9,10 @@ from typing import Any
 from context_bench.core.cachecost import break_even_turns
 from context_bench.core.setups import standing
 from context_bench.reports.compression.cells import estimated, reasons
-from context_bench.reports.material import Material, figure, interval_of, mapping
-from context_bench.reports.page import Cell, Chart, Column, Section, Table
-from context_bench.reports.tally import quantile
+from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
+from context_bench.reports.page import Cell, Column, Figure, Section, Table
+from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.tally import number, quantile
 
 #: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for each provider's).
 _READ, _WRITE = 0.1, 1.25
@@ -116,7 +117,7 @@ def _front(told: dict[str, Any]) -> Cell:
     return figure(share, "share", digits=None) if share is not None else "yes" if told.get("front") else "no" if told else None
 
 
-def curves(told: dict[str, Any]) -> Section | None:
+def curves(material: Material, told: dict[str, Any]) -> Section | None:
     """Quality against fold of compressors measured at several sizes."""
     found = [mapping(each) for each in told.get("curves") or []]
     if not found:
@@ -145,7 +146,9 @@ def curves(told: dict[str, Any]) -> Section | None:
         lines: list[list[Cell]] = [[str(s.get("other")), str(s.get("system")), figure(s.get("percent"), "number", digits=1)] for s in saved]
         tables.append(Table("bd-rates", columns, lines, "Bjøntegaard's rate difference", "Negative: fewer tokens.", keys=2))
     data = [
-        (str(each.get("name")), float(p["fold"]), float(p["quality"])) for each in found for p in map(mapping, each.get("points") or [])
+        CurvePoint(str(each.get("name")), float(p["fold"]), _quality(material, str(p.get("system")), float(p["quality"])))
+        for each in found
+        for p in map(mapping, each.get("points") or [])
     ]
     chart = Chart(
         "rates", "rates", "Quality by fold", _ABOUT, x="fold (tokens before / after)", y=f"mean {told.get('score_field')}", data=data
@@ -153,7 +156,18 @@ def curves(told: dict[str, Any]) -> Section | None:
     return Section("curves", "Rate and quality", tables=tables, charts=[chart])
 
 
-_ABOUT = "Each line is one compressor at several sizes; up is better, right is smaller. The axis of folds doubles with every step."
+_ABOUT = (
+    "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals. "
+    "The axis of folds doubles with every step."
+)
+
+
+def _quality(material: Material, system: str, value: float) -> Figure:
+    """A point's quality, with the interval of the run's score of that system where it is the same number."""
+    known = material.estimates.get(system, {}).get(PRIMARY)
+    if known is None or abs(known.value - value) > 1e-9:
+        return Figure(value, "score")
+    return Figure(value, "score", number(known.low), number(known.high))
 
 
 def _points(found: list[dict[str, Any]]) -> Table:

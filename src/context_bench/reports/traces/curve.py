@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from context_bench.core.coverage import LEVELS
 from context_bench.core.trace_rows import StepView, TraceRow
-from context_bench.reports.charts import NARROW, PALETTE, WIDE, drawn
+from context_bench.reports.charts import NARROW, svg
+from context_bench.reports.page import Figure
+from context_bench.reports.pictures import Chart, CurvePoint
 from context_bench.reports.text import visible
 from context_bench.reports.traces.filemap import Tick
 
@@ -16,7 +18,6 @@ SHARES = tuple(percent / 100 for percent in range(0, 101, 5))
 #: How levels are called where numbers are read; the paper's blocks are symbols, the seed's are spans.
 LEVEL_NAMES = {"file": "file", "symbol": "symbol (“block”)", "span": "span (bytes)", "line": "line"}
 _MOST_EDITS = 80
-_DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,44 +99,23 @@ ABOUT_COURSE = (
 )
 
 
-def course_svg(sets: Mapping[str, Sequence[TraceRow]]) -> tuple[str, str] | None:
-    """The mean course of each set, wide and narrow: lines by level, or, for several sets, a plot per level. `None`: nothing scored."""
-    values = [
-        {"set": visible(name, 40), "level": LEVEL_NAMES[level], "share": round(100 * share), "coverage": round(mean, 5)}
-        for name, rows in sets.items()
+def course_chart(sets: Mapping[str, Sequence[TraceRow]]) -> Chart | None:
+    """The mean course of each set: lines by level, or, for several sets, a plot per level. `None`: nothing scored."""
+    several = len(sets) > 1
+    points = [
+        CurvePoint(visible(name, 40) if several else LEVEL_NAMES[level], 100 * share, Figure(mean, "score"), LEVEL_NAMES[level] * several)
         for level in LEVELS
+        for name, rows in sets.items()
         for share in SHARES
         if (mean := mean_after(rows, level, share)[0]) is not None
     ]
-    if not values:
+    if not points:
         return None
-    return _course(values, len(sets) > 1, WIDE), _course(values, len(sets) > 1, NARROW)
+    title = "Coverage in the course of the run"
+    return Chart("coverage", "coverage", title, ABOUT_COURSE, x="share of the run's steps, %", y="mean coverage", data=points)
 
 
-def _course(values: list[dict[str, object]], several: bool, width: int) -> str:
-    import altair as alt
-
-    by = "set" if several else "level"
-    names = list(dict.fromkeys(str(value[by]) for value in values))
-    colors = [PALETTE[place % len(PALETTE)] for place in range(len(names))]
-    dashes = [_DASHES[place % len(_DASHES)] for place in range(len(names))]
-    legend = alt.Legend(orient="bottom", title=None, columns=1 if width < 500 else 2, labelLimit=280, symbolSize=300, symbolStrokeWidth=2.5)
-    small = several and width >= 500
-    base = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=2, interpolate="linear")
-    chart = base.encode(
-        x=alt.X(
-            "share:Q", title="share of the run's steps, %", axis=alt.Axis(values=[0, 25, 50, 75, 100]), scale=alt.Scale(domain=[0, 100])
-        ),
-        y=alt.Y(
-            "coverage:Q",
-            title="mean coverage",
-            axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f"),
-            scale=alt.Scale(domain=[0, 1]),
-        ),
-        color=alt.Color(f"{by}:N", sort=None, scale=alt.Scale(domain=names, range=colors), legend=legend),
-        strokeDash=alt.StrokeDash(f"{by}:N", sort=None, scale=alt.Scale(domain=names, range=dashes), legend=legend),
-    ).properties(width=(width - 70) // 2 if small else width, height=170 if several else 240)
-    if several:
-        header = alt.Header(title=None, labelColor="currentColor", labelFontSize=12, labelFontWeight="bold", labelAnchor="start")
-        chart = chart.facet(facet=alt.Facet("level:N", sort=list(LEVEL_NAMES.values()), header=header), columns=2 if small else 1)
-    return drawn(chart, f"Coverage in the course of the run. {ABOUT_COURSE}")
+def course_svg(sets: Mapping[str, Sequence[TraceRow]]) -> tuple[str, str] | None:
+    """The same as pictures, wide and narrow."""
+    chart = course_chart(sets)
+    return None if chart is None else (svg(chart), svg(chart, width=NARROW))

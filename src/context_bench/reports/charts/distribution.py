@@ -1,0 +1,72 @@
+"""How values are spread, a line for each name: a dot for one in twenty, a stroke at the median, a thin one at p95."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, nice, scale
+from context_bench.reports.pictures import Chart, Spread
+
+#: From this ratio of the greatest value to the least on, the axis grows by factors.
+_WIDE_SPREAD = 30.0
+
+
+def draw(chart: Chart, width: int) -> Any:
+    """The lines, in the order of the data."""
+    import altair as alt
+
+    spreads = chart.of(Spread)[:MOST]
+    names = Names([each.name for each in spreads], chart.names)
+    rows = Rows([Line(names[each.name], f"{each.median.short} · {each.p95.short}") for each in spreads], width, thick=18)
+    ends, form, ticks = _scale([value for each in spreads for value in (*each.values, each.median.value, each.p95.value)], rows.narrow)
+    x = alt.X("value:Q", title=chart.x, scale=scale(*ends, **form), axis=axis(ticks, labelOverlap=True))
+    y, color = rows.y(), alt.Color("color:N", scale=None)
+    placed = list(zip(spreads, rows.at, strict=True))
+    dots = [{"value": value, "y": at, "color": names.color(each.name)} for each, at in placed for value in each.values]
+    strokes = [_stroke(each, at, names, share) for each, at in placed for share in ("median", "p95")]
+    base = inline(strokes)
+    thick = base.transform_filter("datum.thick").mark_rule(strokeWidth=3, strokeCap="round")
+    thin = base.transform_filter("!datum.thick").mark_rule(strokeWidth=1.5)
+    return rows.layered(
+        _tracks(rows),
+        inline(dots).mark_circle(size=34, opacity=0.45).encode(x=x, y=y, color=color),
+        *(each.encode(x=x, y=rows.y("top"), y2="foot:Q", color=color, description="tip:N") for each in (thin, thick)),
+    )
+
+
+def _tracks(rows: Rows) -> Any:
+    """A faint line behind the dots of each name."""
+    import altair as alt
+
+    base = inline([{"y": at} for at in rows.at])
+    return base.mark_rule(opacity=0.15).encode(x=alt.value(0), x2=alt.value(rows.plot), y=rows.y(), color=alt.value("currentColor"))
+
+
+def _stroke(each: Spread, at: float, names: Names, share: str) -> dict[str, Any]:
+    figure = each.median if share == "median" else each.p95
+    tip = f"{TIP}{names[each.name]}: {share} {figure.text}, n {each.n:,}"
+    reach = 9 if share == "median" else 7
+    return {
+        "value": figure.value,
+        "top": at - reach,
+        "foot": at + reach,
+        "thick": share == "median",
+        "tip": tip,
+        "color": names.color(each.name),
+    }
+
+
+def _scale(values: Sequence[float], narrow: bool) -> tuple[tuple[float, float], dict[str, Any], list[float]]:
+    """Ends, kind and numbers of the axis: plain from 0, or by factors where values differ by more than thirtyfold."""
+    least, most = extent([value for value in values if value > 0])
+    if min(values) > 0 and most / least > _WIDE_SPREAD:
+        low, high = least / 1.15, most * 1.15
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        units = (1, 2, 5) if most / least < (300 if narrow else 3000) else (1,)
+        ticks = [unit * 10.0**power for power in powers for unit in units if low <= unit * 10.0**power <= high]
+        return (low, high), {"type": "log"}, ticks
+    low, high, ticks = nice(*extent(values, zero=True), 4 if narrow else 6)
+    return (low, high), {}, ticks

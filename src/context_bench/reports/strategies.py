@@ -1,0 +1,50 @@
+"""What strategies save in tokens and cost in money: the chart, and a page of its own with its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from context_bench.core.strategies import StrategyRow
+from context_bench.reports.charts import svg
+from context_bench.reports.page import Figure
+from context_bench.reports.pictures import Chart, Part
+from context_bench.reports.text import visible
+
+_TOKENS = "tokens sent"
+TITLE = "Tokens saved and money spent, by strategy"
+ABOUT = (
+    "Grey: tokens sent, as a share of those of the untouched session. Colours: what the session costs, as a share of the same, by billing."
+)
+
+
+def strategies_chart(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> Chart:
+    """Tokens and cost of each strategy; `rows`: name of the billing → its rows, the same strategies in each."""
+    parts: list[Part] = []
+    for place, row in enumerate(next(iter(rows.values()))):
+        parts.append(_part(row, _TOKENS, 1 - row.token_saving))
+        parts += [_part(found[place], f"cost: {visible(name, 40)}", found[place].cost_ratio or 0.0) for name, found in rows.items()]
+    return Chart("strategies", "strategies", title, ABOUT, x="share of the untouched session (1 = the same)", y="", data=parts)
+
+
+def _part(row: StrategyRow, what: str, share: float) -> Part:
+    return Part(row.strategy, what, Figure(share, "number", digits=3))
+
+
+def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], table: Sequence[Sequence[str]], title: str = TITLE) -> str:
+    """The picture with its table as one HTML file that needs no network and no script. `table`: its first row is the head."""
+    head = "".join(f"<th>{escape(visible(cell))}</th>" for cell in table[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(visible(cell))}</td>" for cell in row) + "</tr>" for row in table[1:])
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+        "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
+        "th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}div{overflow-x:auto}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(visible(title))}</title><style>{style}</style></head><body><h1>{escape(visible(title))}</h1>"
+        f"<p>{escape(ABOUT)}</p><div>{svg(strategies_chart(rows))}</div><div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        "</body></html>\n"
+    )
