@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from markupsafe import Markup
 
+from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow
+from context_bench.reports.exchanges import ShownExchange, shown_exchanges
+from context_bench.reports.tally import first
+from context_bench.reports.text import json_ready, visible
 
-TEXTS = {"question": "Question", "answer": "Gold answer", "response": "Answer", "context": "Context"}
+_WHOLE = 2**40  # characters: no text is longer
+_KNOWN = ("question", "answer", "context", "response", "context_after", "judges", "exchanges", "calls", "where")
 
 
 def detail_html(row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | None = None) -> Markup:
@@ -18,6 +25,157 @@ def detail_html(row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | No
     """
     from context_bench.reports.html import environment
 
-    told = told or {}
-    texts = [(title, told[name]) for name, title in TEXTS.items() if told.get(name)]
-    return Markup(environment().get_template("detail.html.j2").render(row=row, texts=texts, limit=limit))
+    detail = Detail.of(row, told or {}, limit)
+    return Markup(environment().get_template("detail.html.j2").render(detail=detail, shown=_shown_piece))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a judge said, as lines to read."""
+
+    evaluator: str
+    score: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Everything in the fragment, ready to be laid out; texts are visible and cut already, those of exchanges are not."""
+
+    texts: list[tuple[str, str]]
+    scores: list[tuple[str, str]]
+    judges: list[Judged]
+    errors: list[tuple[str, str]]
+    exchanges: list[ShownExchange]
+    calls: list[list[str]]
+    context: str
+    cut: bool
+    command: str
+    call_columns: ClassVar[tuple[str, ...]] = (
+        "who",
+        "model",
+        "attempt",
+        "status",
+        "sent",
+        "in",
+        "out",
+        "cached",
+        "seconds",
+        "first token s",
+        "$",
+        "error",
+    )
+
+    @classmethod
+    def of(cls, row: EvalRow, told: Mapping[str, Any], limit: int | None) -> Detail:
+        """All of it from a row and what stands behind it."""
+        most = _WHOLE if limit is None else limit
+        exchanges = shown_exchanges(told, limit=limit)
+        texts = list(_texts(told, most))
+        known = [str(value) for value in told.values() if isinstance(value, str)]
+        shows_context = limit is None or not any(each.messages for each in exchanges)
+        context = visible(told["context"], most, lines=True) if shows_context and told.get("context") else ""
+        return cls(
+            texts=texts,
+            scores=[(name, f"{value:.4f}".rstrip("0").rstrip(".")) for name, value in row.scores.items()],
+            judges=[_judged(each, most) for each in told.get("judges") or []],
+            errors=[(source, visible(error, most, lines=True)) for source, error in row.errors.items()],
+            exchanges=exchanges,
+            calls=[_call(each) for each in told.get("calls") or []],
+            context=context,
+            cut=any(each.hidden_words for each in exchanges) or any(len(text) > most for text in known),
+            command=command_for(told.get("where") or {}),
+        )
+
+
+def command_for(where: Mapping[str, Any]) -> str:
+    """The command that shows a row whole in a terminal; empty where it is not known which run it is of."""
+    if not where:
+        return ""
+    parts = ["context-bench", "diff", _quoted(where.get("run")), _quoted(where.get("example_id")), "--system", _quoted(where.get("system"))]
+    parts += ["--trial", str(where["trial"])] if where.get("trial") else []
+    return " ".join([*parts, "--full"])
+
+
+def _quoted(value: object) -> str:
+    import shlex
+
+    return shlex.quote(visible(value, 300))
+
+
+def _texts(told: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
+    for name, title in (("question", "Question"), ("answer", "Gold"), ("response", "Answer")):
+        if told.get(name) not in (None, ""):
+            yield title, visible(told[name], most, lines=True)
+        elif name == "response":
+            yield title, "(none)"
+    for name, value in told.items():  # what a caller of its own adds
+        if name not in _KNOWN and value not in (None, "", {}, []):
+            text = value if isinstance(value, str) else json.dumps(json_ready(value), ensure_ascii=False, indent=2)
+            yield visible(name, 60), visible(text, most, lines=True)
+
+
+def _judged(told: Mapping[str, Any], most: int) -> Judged:
+    score = told.get("score")
+    shown = f"{score:.4g}" if isinstance(score, int | float) else ""
+    return Judged(
+        visible(told.get("evaluator") or "judge"), shown, visible(readable_reason(str(told.get("reason") or "")), most, lines=True)
+    )
+
+
+def readable_reason(reply: str) -> str:
+    """A judge's reply to read: of a reply in JSON its reasoning by criterion, of any other the reply itself."""
+    try:
+        value = load_json(reply)
+    except ValueError:
+        return reply
+    if not isinstance(value, dict):
+        return reply
+    results = value.get("criterionResults")
+    if isinstance(results, list) and all(isinstance(each, dict) for each in results):
+        return "\n".join(f"{each.get('criterionId')}: {each.get('score')}. {each.get('reasoning') or ''}".rstrip() for each in results)
+    if "reasoning" in value:
+        rest = ", ".join(f"{name} {each}" for name, each in value.items() if name != "reasoning")
+        return f"{rest}. {value['reasoning']}" if rest else str(value["reasoning"])
+    return reply
+
+
+def _call(told: Mapping[str, Any]) -> list[str]:
+    """The cells of a call, see `Detail.call_columns`."""
+    usage = told.get("usage") or {}
+    cost = first(told, "cost")
+    return [
+        visible(told.get("evaluator") or told.get("account") or ""),
+        visible(told.get("model") or ""),
+        str(told.get("attempt", "")),
+        str(told.get("status", "")),
+        *(
+            _count(each)
+            for each in (told.get("sent_tokens"), usage.get("input_tokens"), usage.get("output_tokens"), usage.get("cache_read"))
+        ),
+        _seconds(told.get("seconds")),
+        _seconds(told.get("ttft")),
+        "" if cost is None else f"{cost:.6f}".rstrip("0").rstrip("."),
+        visible(told.get("error") or "", 400),
+    ]
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else ""
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+# How pieces are laid out ----------------------------------------------------------------------------------------------------------------
+
+
+def _shown_piece(text: str) -> str:
+    """A piece of text as it is seen; one of nothing but white space is written out, since its loss could not be seen."""
+    if text and text.isspace():
+        return "".join(_BLANKS.get(character, "␣") for character in text)
+    return visible(text, _WHOLE, lines=True)
+
+
+_BLANKS = {"\n": "↵\n", "\t": "⇥"}

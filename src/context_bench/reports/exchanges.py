@@ -41,6 +41,24 @@ class ShownMessage:
     pieces: list[Piece]
     words: int
 
+    @property
+    def badges(self) -> list[str]:
+        """What was done to it, in words."""
+        whole = [self.state] if self.state in ("dropped", "added") else []
+        return whole + [f"role changed: {self.role}" if mark == "role" else mark for mark in self.marks]
+
+    @property
+    def rows(self) -> list[list[Piece]]:
+        """The pieces in groups that stand side by side; a folded unchanged run is a group of its own."""
+        found: list[list[Piece]] = []
+        for piece in self.pieces:
+            alone = piece.folded and piece.kind == "kept"
+            if alone or not found or (found[-1][0].folded and found[-1][0].kind == "kept"):
+                found.append([piece])
+            else:
+                found[-1].append(piece)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
