@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from context_bench.agents import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
+from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell
 from context_bench.cli.options import Many, RunOptions
 from context_bench.cli.session import carry_out, surroundings, warn
@@ -48,7 +48,7 @@ class AgentOptions(RunOptions):
 
 def run_them(options: AgentOptions) -> int:
     """Run and report; returns the exit code."""
-    return asyncio.run(_run(_completed(options)))
+    return interrupts.run(_run(_completed(options)))
 
 
 def _completed(options: AgentOptions) -> AgentOptions:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.cli.commands import COMMANDS, Commands, built, names_in, unhide
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
@@ -46,7 +47,11 @@ def run_line(argv: Sequence[str]) -> int:
 
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no example).
     """
-    args = _prepare(list(argv))
+    with interrupts.noticed(argv):
+        return _run_line(_prepare(list(argv)))
+
+
+def _run_line(args: list[str]) -> int:
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:
         args = ["--help" if arg == "--help-all" else arg for arg in args]
@@ -69,8 +74,8 @@ def run_line(argv: Sequence[str]) -> int:
         _say(failed)
         return Stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("Interrupted. What was finished is stored; the same command goes on from there.", file=sys.stderr)
-        return 130
+        print(interrupts.outcome(), file=sys.stderr)
+        return interrupts.CODE
     except typer.Exit as done:
         return done.exit_code
     except BrokenPipeError:

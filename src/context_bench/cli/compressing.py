@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
 from context_bench.cli.options import Comma, Many, RunOptions
@@ -49,7 +50,7 @@ class CompressOptions(RunOptions):
 
 def compress_sessions(options: CompressOptions) -> int:
     """Run and report; returns the exit code."""
-    return asyncio.run(_compress(_completed(options)))
+    return interrupts.run(_compress(_completed(options)))
 
 
 def probe_set(options: CompressOptions, only: frozenset[str] | None = None) -> Any:

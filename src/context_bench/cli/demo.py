@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 
 TITLE = "what the instrument can see"
@@ -42,9 +43,7 @@ def command(
     questions: Annotated[int, typer.Option("-n", help="Questions to ask.", min=2)] = QUESTIONS,
 ) -> int:
     """Show what the instrument can see: a bundled model, real proxies, a tap behind them; no key, no network."""
-    import asyncio
-
-    return asyncio.run(_demo(run, store, out, questions))
+    return interrupts.run(_demo(run, store, out, questions))
 
 
 async def _demo(run: str, store: str, out: Path, questions: int) -> int:
@@ -117,7 +116,7 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
             )
 
         async def ask(name: str, arms: list[Any], cell: dict[str, Any]) -> Any:
-            return await execute(
+            executed = await execute(
                 store,
                 name=name,
                 arms=arms,
@@ -143,6 +142,7 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
                 progress=RichProgress(),
                 total=questions,
             )
+            return _whole(executed)
 
         labels = {"model": MODEL, "shape": "plain-user"}
         names = list(PROXIES)
@@ -155,6 +155,13 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
     result = collect(store, executed.run_id, metrics)
     _add_responder_card(result, store, run)
     return result, exit_code(result, executed, max_failures=0.02)
+
+
+def _whole(executed: Any) -> Any:
+    """A part of the demo that was not interrupted: the next makes no sense without it."""
+    if not executed.completed and executed.stopped is None:
+        raise KeyboardInterrupt
+    return executed
 
 
 class EvidenceOnly:
@@ -234,7 +241,7 @@ async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
             settings=RunSettings(seed=0),
             recorder=tap,
         )
-    return collect(store, executed.run_id, [CompressionRatio()])
+    return collect(store, _whole(executed).run_id, [CompressionRatio()])
 
 
 def _role_lines(result: Any) -> list[str]:

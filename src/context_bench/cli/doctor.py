@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from context_bench.cli import interrupts
+
 
 def command(
     proxy: Annotated[str, typer.Option(help="Base URL of the proxy.", metavar="URL")],
@@ -19,9 +21,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
 ) -> int:
     """Examine a proxy: routes, key, headers, roles, cache marks, streaming, and which request shapes it shrinks."""
-    import asyncio
-
-    return asyncio.run(_examine(proxy, tap, upstream, model, api_key_env, json))
+    return interrupts.run(_examine(proxy, tap, upstream, model, api_key_env, json))
 
 
 async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
 
@@ -44,7 +45,6 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
 ) -> int:
     """Make a stored run of answers that were given elsewhere: nothing is called, times and tokens are as recorded."""
-    import asyncio
     from contextlib import closing
 
     from context_bench.cli.reporting import write_report
@@ -54,7 +54,7 @@ def command(
 
     found = _Import(files, system or [], dataset, format)
     with closing(open_store(store)) as opened:
-        run = asyncio.run(_stored(opened, name or f"import-{files[0].stem}", found))
+        run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
         record = run_of(opened, run)
         write_report(result_of(opened, record), output, out, details=details(opened, record.id))
         print(f"context-bench: stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from context_bench.cli import interrupts
 from context_bench.cli.judging import Judged, Loaded, families_of, judge_of, loaded, methods_of, models_of, sample
 from context_bench.core.blinding import MarkRates, mark_rates
 from context_bench.core.calibrating import family_of, same_family, self_preference
@@ -61,7 +62,7 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions) -> int:
             judge = judge_of(found.record, *asked, cache=_memory(found), cache_only=options.cache_only)
             preference = _own_kin(found, judge.model)
             chosen = [one.item for one in sample(found.outputs, options.items, options.seed)]
-            asyncio.run(_carry_out(judge, chosen, methods_of(found.systems, methods), options, audit))
+            interrupts.run(_carry_out(judge, chosen, methods_of(found.systems, methods), options, audit))
             _print_audit(judge, audit, options)
             told |= {"judge": judge.fingerprint(), "calls": judge.stats.as_dict(), **asdict(audit), "faults": audit.faults}
             told |= {"self_preference": preference}
@@ -212,7 +213,7 @@ def run_pairs(
             graded.base_url, graded.model, os.environ.get(asked[2]), seed=seed, cache=_memory(found), cache_only=cache_only
         )
         pairs = [(one, theirs[one.example_id, one.trial]) for one in chosen]
-        verdicts, failed = asyncio.run(_compared(judge, pairs, workers, preflight=not cache_only))
+        verdicts, failed = interrupts.run(_compared(judge, pairs, workers, preflight=not cache_only))
         told = [(verdict, one.cluster) for (one, _), verdict in zip(pairs, verdicts, strict=True) if verdict is not None]
         summary = pairwise_summary([verdict for verdict, _ in told], [cluster for _, cluster in told])
         if summary is None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.cli import interrupts
+
 if TYPE_CHECKING:
     from context_bench.systems.memories.ops import SuiteResult
 
@@ -36,7 +38,6 @@ def doctor(
     json: JsonOption = False,
 ) -> int:
     """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
-    import asyncio
     import os
 
     from context_bench.systems.memories import make_memory
@@ -45,7 +46,7 @@ def doctor(
     async def examined() -> list[Any]:
         return await examine(make_memory(system, relay=relay, api_key=os.environ.get(api_key_env)), force=force, seconds=seconds)
 
-    findings = asyncio.run(examined())
+    findings = interrupts.run(examined())
     if json:
         _as_json(findings)
     else:
@@ -71,12 +72,10 @@ def ops(
     Only namespaces of its own are written to. `{dir}` in SPEC becomes a folder that is removed afterwards, as in `bm25:path={dir}/m.db`;
     only a memory that outlives its process can show what a crash loses.
     """
-    import asyncio
-
     from context_bench.systems.memories.ops import run_suites
 
     names = [name.strip() for name in suite.split(",") if name.strip()]
-    results = asyncio.run(run_suites(system, names, seed=seed, scale=scale, deadline=deadline))
+    results = interrupts.run(run_suites(system, names, seed=seed, scale=scale, deadline=deadline))
     if json:
         _as_json([result.as_dict() for result in results])
     else:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from context_bench.cli import interrupts
+
 
 class Style(StrEnum):
     """How chat messages become the model's prompt."""
@@ -43,9 +45,7 @@ def serve(
     style: Annotated[Style, typer.Option(help="qa-few-shot (plain few-shot template) or chat (the model's own).")] = Style.FEW_SHOT,
 ) -> int:
     """Serve the bundled model: chat completions, Responses, Anthropic messages, embeddings."""
-    import asyncio
-
-    asyncio.run(_serve(port, gguf, "chat" if style is Style.CHAT else "qa-few-shot"))
+    interrupts.run(_serve(port, gguf, "chat" if style is Style.CHAT else "qa-few-shot"))
     return 0
 
 

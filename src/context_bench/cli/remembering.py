@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, refuse_equal_names
 from context_bench.cli.options import Comma, Many, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
@@ -71,7 +71,7 @@ class MemoryOptions(RunOptions):
 
 def remember(options: MemoryOptions) -> int:
     """Run and report; returns the exit code."""
-    return asyncio.run(_remember(_completed(options)))
+    return interrupts.run(_remember(_completed(options)))
 
 
 def _completed(options: MemoryOptions) -> MemoryOptions:

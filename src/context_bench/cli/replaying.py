@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field
 
+from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.options import Many, ProxyOptions, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
@@ -32,7 +32,7 @@ class ReplayOptions(RunOptions):
 
 def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
     """Replay and report; returns the exit code. `then` is given the result."""
-    return asyncio.run(_replay(_completed(options), then))
+    return interrupts.run(_replay(_completed(options), then))
 
 
 def _completed(options: ReplayOptions) -> ReplayOptions:

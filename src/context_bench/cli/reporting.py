@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from context_bench.cli import interrupts
+
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
     """Render `result` in a format and put it where it belongs."""
@@ -43,14 +45,18 @@ def reused(counts: dict[str, Any]) -> str:
     return f"{counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) and were not run again"
 
 
-def exit_code(result: Any, executed: Any, max_failures: float) -> int:
-    """0, or what happened: the stop's own code, 130 if interrupted, 1 if a system (or its judge) failed too often."""
+def exit_code(result: Any, executed: Any, max_failures: float, store: object = None) -> int:
+    """0, or what happened: the stop's own code, 130 if interrupted, 1 if a system (or its judge) failed too often.
+
+    `store`: where the rows are, for the sentence about an interrupted run.
+    """
     if executed.stopped is not None:
         print(f"context-bench: {executed.stopped}", file=sys.stderr)
         return int(executed.stopped.exit_code)
     if not executed.completed:
-        print(f"context-bench: interrupted; what was finished is stored, and --run {executed.name} goes on from there", file=sys.stderr)
-        return 130
+        known = result.manifest.get("run") or {}
+        print(interrupts.kept(executed.name, store, known.get("rows"), known.get("owed") if executed.planned else None), file=sys.stderr)
+        return interrupts.CODE
     return 1 if too_many_failures(result, max_failures) else 0
 
 

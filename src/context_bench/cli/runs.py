@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
 
@@ -79,8 +80,6 @@ def rescore(
     imports: Annotated[list[str] | None, typer.Option("--import", help="Module to import first.", metavar="MODULE")] = None,
 ) -> int:
     """Judge the stored answers again: no system is called."""
-    import asyncio
-
     from context_bench.cli import parts, preflight
     from context_bench.cli.options import RunOptions
     from context_bench.cli.reporting import too_many_failures, write_report
@@ -94,8 +93,8 @@ def rescore(
     with _opened(store) as opened:
         record = _find(opened, run)
         evaluators = _judges_again(asked, record)
-        asyncio.run(preflight.check_evaluators(evaluators, None))
-        asyncio.run(score_again(opened, record.id, evaluators))
+        interrupts.run(preflight.check_evaluators(evaluators, None))
+        interrupts.run(score_again(opened, record.id, evaluators))
         result = _result(opened, _find(opened, record.id), score_field, None)
         write_report(result, output, out, details=details(opened, record.id))
         return int(too_many_failures(result, max_failures))

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from context_bench.cli import interrupts
+
 
 def command(
     system: Annotated[
@@ -15,9 +17,7 @@ def command(
     port: Annotated[int, typer.Option(help="Port to listen on (loopback).")] = 8080,
 ) -> int:
     """Serve a system as a proxy, so that it can be measured, or used, like any other."""
-    import asyncio
-
-    asyncio.run(_serve(system, upstream, port))
+    interrupts.run(_serve(system, upstream, port))
     return 0
 
 

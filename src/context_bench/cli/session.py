@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
@@ -18,7 +19,7 @@ from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, U
 
 def run_session(options: RunOptions) -> int:
     """Run and report; returns the exit code. Ctrl-C keeps everything that was finished."""
-    return asyncio.run(_session(options))
+    return interrupts.run(_session(options))
 
 
 @dataclass(slots=True)
@@ -164,6 +165,7 @@ async def _run_and_report(
         recorder=around.tap,
         spend=spend,
         progress=None if options.quiet else RichProgress(),
+        total=_at_most(options, data),
         reuse="all" if options.reuse or options.cache_dir else "run",
     )
     if executed.counts.get("reused"):
@@ -175,7 +177,7 @@ async def _run_and_report(
         add_notes(store, executed.run_id, found)
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
     around.result = result
-    return reporting.exit_code(result, executed, options.max_failures)
+    return reporting.exit_code(result, executed, options.max_failures, store_of(options))
 
 
 def run_name(store: Any, options: RunOptions) -> str | None:
@@ -217,6 +219,27 @@ def store_of(options: RunOptions) -> str:
     if options.store:
         return options.store
     return f"{options.cache_dir}/store.db" if options.cache_dir else DEFAULT_STORE
+
+
+def _at_most(options: RunOptions, data: list[Any]) -> int | None:
+    """The examples there can be, for progress; `None` where that is known only when all are read."""
+    sizes = [_size(each, options.max_examples) for each in data]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _size(dataset: Any, limit: int | None) -> int | None:
+    from context_bench.datasets import datasets_known, describe
+    from context_bench.datasets.loaded import LoadedDataset
+
+    if not isinstance(dataset, LoadedDataset):
+        return None  # `-n` limits sessions, conversations or tasks there
+    size = None
+    if dataset.name.endswith(".jsonl"):
+        with Path(dataset.name).expanduser().open("rb") as file:
+            size = sum(not line.isspace() for line in file)
+    elif dataset.name in datasets_known():
+        size = describe(dataset.name).get("size")
+    return limit if size is None else size if limit is None else min(size, limit)
 
 
 def _chained(data: list[Any]) -> Iterator[dict[str, Any]]:

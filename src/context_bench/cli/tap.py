@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.core.errors import BadInput
 
 
@@ -21,14 +22,12 @@ def command(
     model: Annotated[str | None, typer.Option(help="Count tokens as this model does, whatever the requests name.")] = None,
 ) -> int:
     """Record what really reaches the provider: point your proxy's own upstream setting at this port."""
-    import asyncio
-
     if not upstream:
         raise BadInput("tap: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
     key = os.environ.get(upstream_key_env) if upstream_key_env else None
     if upstream_key_env and not key:
         raise BadInput(f"tap: the variable {upstream_key_env} (--upstream-key-env) is not set")
-    asyncio.run(_serve(port, upstream, key, marker, record, out, model))
+    interrupts.run(_serve(port, upstream, key, marker, record, out, model))
     return 0
 
 

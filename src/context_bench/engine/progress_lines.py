@@ -51,6 +51,7 @@ class Line:
     failed: int = 0
     sent: int = 0
     forwarded: int = 0
+    unseen: int = 0  # rows of which nobody knows how much was forwarded
     cost: float = 0.0
     in_setup: int = 0
     kept: int = 0
@@ -63,6 +64,7 @@ class Line:
         if tokens is not None:
             self.sent += tokens[0]
             self.forwarded += tokens[1] or 0
+            self.unseen += tokens[1] is None
         self.cost += cost
         if latency is not None:
             self.latency.add(latency)
@@ -75,7 +77,7 @@ class Line:
 
     def counted(self) -> str:
         """`12/50`, or `12`."""
-        return f"{self.here}" if self.total is None else f"{self.here}/{self.total}"
+        return f"{self.here}" if self.total is None or self.here > self.total else f"{self.here}/{self.total}"
 
     def left(self, seconds: float) -> str:
         """The time it will take at this rate, if there is one."""
@@ -83,8 +85,8 @@ class Line:
         return duration((self.total - self.here) / rate) if rate and self.total is not None and self.here < self.total else ""
 
     def tokens(self) -> str:
-        """`12.3k → 4.5k`, or nothing."""
-        return f"{short(self.sent)} → {short(self.forwarded)}" if self.sent else ""
+        """`12.3k → 4.5k`, sent and forwarded; `12.3k → ?` where the latter is not known of every row; or nothing."""
+        return f"{short(self.sent)} → {'?' if self.unseen else short(self.forwarded)}" if self.sent else ""
 
     def rest(self, seconds: float) -> str:
         """Rate, time left, failures, latency, tokens and money, as far as there is something to say."""
@@ -122,7 +124,7 @@ def together(lines: Sequence[Line], name: str) -> Line:
     totals = [line.total for line in lines]
     whole = Line(name, None if None in totals else sum(total or 0 for total in totals))
     for line in lines:
-        for what in ("done", "failed", "sent", "forwarded", "cost", "in_setup", "kept"):
+        for what in ("done", "failed", "sent", "forwarded", "unseen", "cost", "in_setup", "kept"):
             setattr(whole, what, getattr(whole, what) + getattr(line, what))
         whole.latency.merge(line.latency)
     return whole

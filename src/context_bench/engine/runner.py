@@ -53,7 +53,8 @@ class Executed:
     """How a run went.
 
     `completed`: everything owed was tried. `stopped`: what ended it early (cost cap, run deadline, a source that broke), `None` also when
-    it was interrupted. `counts`: `owed`, `done`, `failed`, `reused`, `reused_age` (seconds since the oldest reused row was made),
+    it was interrupted. `planned`: all examples were read, so that what is owed is known. `counts`: `owed`, `done`, `failed`, `reused`,
+    `reused_age` (seconds since the oldest reused row was made),
     `restarted` (groups done again), `set_up_again` (groups set up once more), `unmatched`, `seconds` (wall), `interrupted`, and by system
     `systems[name]` = `done`, `failed`, `judge_failed`, `reused`, `seconds` (of work), `cost`, and where it has set-ups `setups`,
     `setups_failed`. Rows done here, not earlier.
@@ -65,6 +66,7 @@ class Executed:
     counts: dict[str, Any] = field(default_factory=dict)
     stopped: Stop | None = None
     examples: int = 0
+    planned: bool = True
 
 
 async def execute(
@@ -459,7 +461,7 @@ class _Runner:
             if self.progress is not None:
                 self.progress.close()
         run = self.writer.run
-        return Executed(run.id, run.name, status == DONE, counts, self.stopped, self.schedule.tally.examples)
+        return Executed(run.id, run.name, status == DONE, counts, self.stopped, self.schedule.tally.examples, self.schedule.exhausted)
 
     def _counts(self) -> dict[str, Any]:
         tally = self.schedule.tally

@@ -1,0 +1,182 @@
+"""Ctrl-C, SIGTERM, and what is said of them, for every command alike: what is safe, and the command that goes on.
+
+The first asks a command to end: what is finished is stored, servers and sandboxes are taken down. The second ends the process at once;
+nothing is lost by that either, since a row counts as finished only when it is durable.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+CODE = 130
+_SERVERS = {"tap", "serve", "view", "watch", "model"}  # Ctrl-C is how they end
+_KEEPERS = {"run", "demo", "replay", "agent", "memory", "compress", "rescore", "judge", "import"}  # what they did is stored as they go
+_SECRET = ("--api-key",)
+_PATIENCE = 1.0  # seconds until a command that is still ending says so
+
+_typed: list[str] = []  # the command line of this process, as it was typed
+
+
+@contextmanager
+def noticed(argv: Sequence[str]) -> Iterator[None]:
+    """For as long as a command runs: its command line is known, and SIGTERM is the same as Ctrl-C."""
+    _typed[:] = argv
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` in an event loop of its own. Ctrl-C or SIGTERM cancels it and raises `KeyboardInterrupt`; a second ends the process."""
+    import asyncio
+
+    asked: list[int] = []
+
+    async def guarded() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        patience: list[asyncio.TimerHandle] = []
+
+        def cancel() -> None:
+            if task is not None and task.cancel():
+                patience.append(loop.call_later(_PATIENCE, _still_ending))
+
+        def ask(number: int, _: Any) -> None:
+            if asked:
+                end_at_once()
+            asked.append(number)
+            loop.call_soon_threadsafe(cancel)
+
+        before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return await main
+        finally:
+            for timer in patience:
+                timer.cancel()
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(main)
+    try:
+        return asyncio.run(guarded())
+    except asyncio.CancelledError:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _still_ending() -> None:
+    print("context-bench: ending; what is finished is being stored. Ctrl-C again ends at once.", file=sys.stderr)
+
+
+def end_at_once() -> NoReturn:
+    """Say how to go on, end the programs that were started, and leave without waiting for anything."""
+    with suppress(OSError):
+        os.write(2, f"\n{outcome()}\n".encode(errors="replace"))
+    for child in _children():
+        with suppress(OSError):
+            leads = os.getpgid(child) == child
+            (os.killpg if leads else os.kill)(child, signal.SIGKILL)
+    os._exit(CODE)
+
+
+def _children() -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+    return []
+
+
+def outcome() -> str:
+    """What is said of a command that was interrupted somewhere."""
+    command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
+    if command in _SERVERS:
+        return "context-bench: stopped"
+    if command in _KEEPERS:
+        return f"context-bench: interrupted; what was finished is stored. Go on with\n  {again()}"
+    return f"context-bench: interrupted before the end; nothing was changed. Begin again with\n  {again()}"
+
+
+def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
+    """What is said of an interrupted run whose rows are in `store`: how many, and the command that goes on with it."""
+    from context_bench.llm.redact import redact
+    from context_bench.reports.text import visible
+
+    many = "what was finished is stored" if rows is None else f"{rows:,} {'' if owed is None else f'of {owed:,} '}rows are stored"
+    place = f" in {visible(redact(str(store)), 300)}" if store else ""
+    return f"context-bench: interrupted; {many}{place} (run {visible(run)}). Go on with\n  {again(run)}"
+
+
+def again(run: str | None = None) -> str:
+    """The command line as it was typed, for a shell, with `--run` of the run that it made. What looks like a key is left out."""
+    argv = list(_typed)
+    if run is not None:
+        argv = _with_run(argv, run)
+    told = [_without_key(argv, at) for at in range(len(argv))]
+    line = " ".join([*_program(), *(quoted(each) for each in told)])
+    return line if told == argv else f"{line}   (with your key in place of [key])"
+
+
+def _with_run(argv: list[str], run: str) -> list[str]:
+    end = argv.index("--") if "--" in argv else len(argv)  # what follows is another program's
+    own: list[str] = []
+    skip = False
+    for at, each in enumerate(argv[:end]):
+        name, given, _ = each.partition("=")
+        if skip:
+            skip = False
+        elif name in ("--run", "--resume"):
+            skip = not given and at + 1 < end and not argv[at + 1].startswith("-")
+        else:
+            own.append(each)
+    return [*own, "--run", run, *argv[end:]]
+
+
+def _without_key(argv: list[str], at: int) -> str:
+    from context_bench.llm.redact import MASK, redact
+
+    name, given, value = argv[at].partition("=")
+    if name in _SECRET and given:
+        return f"{name}={MASK}" if value else argv[at]
+    return MASK if at and argv[at - 1] in _SECRET else redact(argv[at])
+
+
+def _program() -> list[str]:
+    return ["python", "-m", "context_bench"] if Path(sys.argv[0]).name == "__main__.py" else ["context-bench"]
+
+
+def quoted(text: str) -> str:
+    """One word of a shell's command line; what a terminal would not show as it is, is written as an escape in bash's and zsh's `$'…'`."""
+    from context_bench.reports.text import visible
+
+    if text.isprintable() and visible(text, 10_000) == text:
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(character) for character in text) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if character.isascii() and character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as Python holds it
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
