@@ -37,6 +37,7 @@ COMMANDS = {
     "datasets": Command("datasets:command", "What there is to measure on."),
     "runs": Command("runs:list_runs", "The runs in a store, newest first."),
     "show": Command("runs:show", "The report of a stored run, in any format."),
+    "view": Command("view:command", "Stored and running runs in the browser, on this machine only."),
     "rescore": Command("runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("runs:export", "Everything a run found, for other programs."),
     "import": Command("importing:command", "Answers that were given elsewhere, as a stored run."),

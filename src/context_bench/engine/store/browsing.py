@@ -211,13 +211,14 @@ def live(store: Store, run: Listed) -> list[Live]:
     answered = p.join(o, o.c.id == p.c.output)
     sums = (func.count(), func.count(o.c.error), func.sum(o.c.input_tokens), func.sum(o.c.output_tokens))
     with store.reading() as connection:
-        planned = dict(connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm)).tuples().all())
-        done = {row[0]: row[1:] for row in connection.execute(select(p.c.arm, *sums).select_from(answered).where(here).group_by(p.c.arm))}
+        planned: dict[int, int] = dict(connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm)).tuples().all())
+        summed = connection.execute(select(p.c.arm, *sums).select_from(answered).where(here).group_by(p.c.arm))
+        done = {arm: (rows, failed, sent, forwarded) for arm, rows, failed, sent, forwarded in summed}
         paid = select(p.c.arm, func.sum(c.c.cost)).select_from(p.join(c, c.c.output == p.c.output)).where(here).group_by(p.c.arm)
-        money = dict(connection.execute(paid).tuples().all())
+        money: dict[int, float | None] = dict(connection.execute(paid).tuples().all())
         middle = {arm: _median(connection, run.number, arm) for arm in done}
     return [
-        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), latency=middle.get(arm), cost=money.get(arm))
+        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), middle.get(arm), money.get(arm))
         for arm, name in run.systems
     ]
 

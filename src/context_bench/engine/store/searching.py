@@ -82,7 +82,7 @@ def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[P
     query = select(p.c.position, p.c.trial, e.c.id, e.c.body, o.c.id.label("output_id"), o.c.output, o.c.error).select_from(
         p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output)
     )
-    found: dict[Place, Row[Any]] = {}
+    found: dict[Place, Any] = {}
     with store.reading() as connection:
         for arm in dict.fromkeys(place.arm for place in some):
             pairs = [(place.position, place.trial) for place in some if place.arm == arm]

@@ -1,0 +1,197 @@
+"""What takes long and much memory: the summary of a run, the comparison of two. Worked out in a process of its own, kept here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import signal
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.errors import ContextBenchError, NotComparable
+from context_bench.core.records import EvalRow
+from context_bench.engine.store.browsing import Listed
+
+#: (open store, record of a run) → its result.
+ResultOf = Callable[[Any, Any], Any]
+
+MOST_KEPT = 24
+MOST_PAIRS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An example that two systems did not score the same: `earlier`/`later` name (system, dataset, example id, trial)."""
+
+    earlier: tuple[str, str, Any, int]
+    later: tuple[str, str, Any, int]
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What came of it: ready HTML and the verdicts, or `failure`, in words. `refused`: it may be had by insisting. `at`: when, epoch.
+
+    `changed`: the `changes` examples that moved, most first, as far as a page shows them.
+    """
+
+    html: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    verdicts: list[tuple[str, str, str]] = field(default_factory=list)  # (tone, verdict, sentence)
+    changed: list[Changed] = field(default_factory=list)
+    changes: int = 0
+    failure: str | None = None
+    refused: bool = False
+    at: float = 0.0
+    seconds: float = 0.0
+
+
+class Worker:
+    """One process beside the server, made when it is first needed. The same question is worked out once."""
+
+    def __init__(self, where: str, result_of: ResultOf) -> None:
+        self._where, self._result_of = where, result_of
+        self._pool: ProcessPoolExecutor | None = None
+        self._kept: OrderedDict[Hashable, asyncio.Task[Worked]] = OrderedDict()
+
+    async def summary(self, run: Listed, *, fresh: bool = False) -> Worked:
+        """The report of a run from its verdicts to its manifest."""
+        return await self._once(("summary", run.stamp), fresh, summarised, self._where, run.id, self._result_of)
+
+    async def comparison(self, before: Listed, after: Listed, *, force: bool = False, metric: str = "") -> Worked:
+        """The later run held against the earlier one."""
+        key = ("comparison", before.stamp, after.stamp, force, metric)
+        return await self._once(key, False, compared, self._where, before.id, after.id, self._result_of, force, metric)
+
+    def known(self, run: Listed) -> Worked | None:
+        """The summary, if it has been worked out."""
+        task = self._kept.get(("summary", run.stamp))
+        return task.result() if task is not None and task.done() and not task.cancelled() and task.exception() is None else None
+
+    async def _once(self, key: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any) -> Worked:
+        task = self._kept.get(key)
+        if task is None or (fresh and task.done()):
+            task = self._kept[key] = asyncio.create_task(self._worked(function, *args))
+        self._kept.move_to_end(key)
+        while len(self._kept) > MOST_KEPT:
+            _, old = self._kept.popitem(last=False)
+            old.cancel()
+        return await asyncio.shield(task)
+
+    async def _worked(self, function: Callable[..., Worked], *args: Any) -> Worked:
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            if self._pool is None:
+                spawned = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(1, mp_context=spawned, initializer=_deaf, max_tasks_per_child=50)
+            pool = self._pool
+            try:
+                return await loop.run_in_executor(pool, function, *args)
+            except BrokenProcessPool:
+                if self._pool is pool:
+                    self._pool = None
+        return Worked(failure="The process that works out summaries ended before it was done: too little memory?", at=time.time())
+
+    async def close(self) -> None:
+        """End the process, whatever it is doing."""
+        for task in self._kept.values():
+            task.cancel()
+        await asyncio.gather(*self._kept.values(), return_exceptions=True)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
+                process.terminate()
+            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+
+
+def _deaf() -> None:
+    """Ctrl-C is meant for the server, which ends this process too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# --- in the other process -----------------------------------------------------------------------------------------------------------
+
+
+def summarised(where: str, run: str, result_of: ResultOf) -> Worked:
+    """The summary of a run (id)."""
+    return _told(lambda store: _summary(store, run, result_of), where)
+
+
+def compared(where: str, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
+    """The comparison of two runs (ids)."""
+    return _told(lambda store: _comparison(store, before, after, result_of, force, metric), where)
+
+
+def _told(work: Callable[[Any], Worked], where: str) -> Worked:
+    """What came of `work`; failures as words, since not every exception survives the way between processes."""
+    from dataclasses import replace
+
+    from context_bench.engine.store.browsing import open_reading
+
+    began = time.monotonic()
+    try:
+        with closing(open_reading(where)) as store:
+            worked = work(store)
+    except NotComparable as error:
+        worked = Worked(failure=str(error), refused=True)
+    except ContextBenchError as error:
+        worked = Worked(failure=str(error))
+    except Exception as error:
+        logging.getLogger(__name__).exception("a page could not be worked out")
+        worked = Worked(failure=f"This could not be worked out: {type(error).__name__}: {error}")
+    return replace(worked, at=time.time(), seconds=time.monotonic() - began)
+
+
+def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
+    from context_bench.engine import run_of
+    from context_bench.reports.html import summary_html
+    from context_bench.reports.page import build_page
+
+    record = run_of(store, run)
+    page = build_page(result_of(store, record), title=record.name)
+    return Worked(str(summary_html(page)), page.facts, [(each.tone, each.verdict, each.text) for each in page.verdicts])
+
+
+def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
+    from context_bench.comparison import compare
+    from context_bench.engine import run_of
+    from context_bench.reports.html import summary_html
+    from context_bench.reports.page import build_page
+
+    one, other = (result_of(store, run_of(store, run)) for run in (before, after))
+    found = compare(one, other, metric=metric or None, force=force)
+    page = build_page(found, title="comparison")
+    changed = _changed(found, page.score_field or "")
+    changed.sort(key=lambda each: -abs(each.after - each.before))
+    verdicts = [(str(each.tone), each.verdict, each.text) for each in page.verdicts]
+    return Worked(str(summary_html(page)), page.facts, verdicts, changed[:MOST_PAIRS], len(changed))
+
+
+def _changed(found: Any, field: str) -> list[Changed]:
+    """Examples whose score is another one in the later run."""
+    from context_bench.comparison import EARLIER
+
+    scored: dict[str, dict[tuple[Any, ...], tuple[EvalRow, float]]] = {}
+    for row in found.rows:
+        if (score := row.scores.get(field)) is not None:
+            key = (row.dataset, repr(row.example_id), row.trial, str(row.metadata.get("shape", "")))
+            scored.setdefault(row.system, {})[key] = row, score
+    made = []
+    for one in found.comparisons:
+        if one.dataset is not None:
+            continue
+        own = one.system if one.baseline == EARLIER.format(name=one.system) else one.baseline
+        earlier = scored.get(one.baseline, {})
+        for key, (row, after) in scored.get(one.system, {}).items():
+            if key in earlier and earlier[key][1] != after:
+                where = (row.dataset, row.example_id, row.trial)
+                made.append(Changed((own, *where), (one.system, *where), earlier[key][1], after))
+    return made
