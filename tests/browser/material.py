@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import unicodedata
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,11 @@ CONTROL = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\x08"
 UNSEEN = "\u202egnp.exe\u2066\u200b\u200d\ufeff\ud800"
 NASTY = f"{MARKUP}{CONTROL}{UNSEEN}"
 NAME = "<img src=x onerror=alert(3)>\x1b[2J\u202e"
+
+
+def acting(text: str) -> str:
+    """The characters of `text` that steer, hide or turn around: none may reach a reader, apart from line ends and tabs."""
+    return "".join(dict.fromkeys(each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") and each not in "\n\t"))
 
 
 def hostile(folder: Path) -> Path:

@@ -10,7 +10,9 @@ from playwright.sync_api import expect
 
 from context_bench.__main__ import main
 from context_bench.reports import to_html
+from context_bench.reports.traces.page import to_html as traces_html
 
+from ..unit.reports.trace_runs import scored
 from . import material
 
 pytestmark = pytest.mark.program("chromium")
@@ -34,6 +36,12 @@ def houses(folder, aside):
 
 
 @pytest.fixture(scope="module")
+def hostile(folder, aside):
+    """The store of the hostile run."""
+    return aside(material.hostile, folder)
+
+
+@pytest.fixture(scope="module")
 def large(folder):
     """50,000 rows."""
     page = folder / "large.html"
@@ -41,9 +49,21 @@ def large(folder):
     return page
 
 
+@pytest.fixture
+def read(open_page):
+    """A report, opened; its rows are drawn."""
+
+    def opened(file, **how):
+        page = open_page(file, **how)
+        expect(page.locator(ROWS).first).to_be_visible()
+        return page
+
+    return opened
+
+
 def column(page, title):
     """The texts of the rows' column with this title, as shown now."""
-    titles = [text.rstrip(" ↑↓") for text in page.locator("#rows thead th").all_inner_texts()]
+    titles = [text.rstrip(" ↑↓") for text in page.locator("#rows thead tr > *").all_inner_texts()]
     return page.locator(f"{ROWS} > td:nth-child({titles.index(title) + 1})").all_inner_texts()
 
 
@@ -52,16 +72,16 @@ def overflow(page):
     return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
-def test_verdicts_come_first_and_pictures_are_taken(houses, open_page, take):
-    page = open_page(houses)
+def test_verdicts_come_first_and_pictures_are_taken(houses, read, take):
+    page = read(houses)
     expect(page.get_by_role("heading", level=2).first).to_have_text("Verdicts")
-    assert "halves" in page.locator(".verdicts").inner_text()
+    assert "halves" in page.locator(".verdicts").first.inner_text()
     assert overflow(page) == 0
     take(page, "report")
 
 
-def test_rows_are_sorted_by_number_and_by_text_unknown_last(houses, open_page):
-    page = open_page(houses)
+def test_rows_are_sorted_by_number_and_by_text_unknown_last(houses, read):
+    page = read(houses)
     sort = page.get_by_role("button", name="f1", exact=False).first
     sort.click()
     shown = [float(text) for text in column(page, "f1")]
@@ -74,8 +94,8 @@ def test_rows_are_sorted_by_number_and_by_text_unknown_last(houses, open_page):
     assert shown == sorted(shown)
 
 
-def test_rows_are_filtered_by_words_system_and_failure(houses, open_page):
-    page = open_page(houses)
+def test_rows_are_filtered_by_words_system_and_failure(houses, read):
+    page = read(houses)
     page.get_by_role("searchbox").fill("house-07")
     expect(page.get_by_role("status")).to_contain_text("6 of 144")
     assert set(column(page, "example")) == {"house-07"}
@@ -87,50 +107,50 @@ def test_rows_are_filtered_by_words_system_and_failure(houses, open_page):
     assert "Refused" in column(page, "failure")[0]
 
 
-def test_on_a_phone_nothing_is_wider_than_the_window(houses, open_page):
-    page = open_page(houses, width=390, height=844)
+def test_on_a_phone_nothing_is_wider_than_the_window(houses, read):
+    page = read(houses, width=390, height=844)
     assert overflow(page) == 0
     page.locator(f"{ROWS} button").first.click()
     assert overflow(page) == 0
 
 
-def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, open_page):
-    page = open_page(houses, dark=True)
+def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, read):
+    page = read(houses, dark=True)
     page.emulate_media(media="print")
     expect(page.get_by_role("searchbox")).to_be_hidden()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.pdf(format="A4")[:4] == b"%PDF"
 
 
-def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, open_page):
+def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, read):
     def lightness(page, what):
         """The sum of red, green and blue."""
         color = page.evaluate("(what) => getComputedStyle(document.body)[what]", what)
         return sum(map(int, re.findall(r"\d+", color)[:3]))
 
-    page = open_page(houses, dark=True)
+    page = read(houses, dark=True)
     assert lightness(page, "backgroundColor") < 150 < 600 < lightness(page, "color")
-    page = open_page(houses)
+    page = read(houses)
     assert lightness(page, "color") < 150 < 600 < lightness(page, "backgroundColor")
 
 
 @pytest.mark.program("npm")
-def test_no_barriers_in_the_report(houses, open_page, no_barriers):
-    page = open_page(houses)
+def test_no_barriers_in_the_report(houses, read, no_barriers):
+    page = read(houses)
     page.locator(f"{ROWS} button").first.click()
     no_barriers(page)
 
 
 @pytest.mark.program("npm")
 @pytest.mark.parametrize("kind", [material.memory, material.compression, material.replay], ids=lambda kind: kind.__name__)
-def test_no_barriers_in_reports_of_other_kinds(kind, folder, aside, open_page, no_barriers):
-    page = open_page(aside(kind, folder / f"{kind.__name__}.html"))
+def test_no_barriers_in_reports_of_other_kinds(kind, folder, aside, read, no_barriers):
+    page = read(aside(kind, folder / f"{kind.__name__}.html"))
     assert overflow(page) == 0
     no_barriers(page)
 
 
-def test_50000_rows_open_sort_filter_and_page(large, open_page):
-    page = open_page(large)
+def test_50000_rows_open_sort_filter_and_page(large, read):
+    page = read(large)
     expect(page.get_by_role("status")).to_contain_text("50,000")
     assert page.locator(ROWS).count() <= 100  # the rest is drawn when it is asked for
     page.get_by_role("button", name="latency s").click()
@@ -146,3 +166,68 @@ def test_50000_rows_open_sort_filter_and_page(large, open_page):
 def test_1000_rows_take_less_than_2_mb_with_their_texts(tmp_path: Path):
     texts = {"question": "Why? " * 40, "answer": "Because. " * 20, "context": "It is said that so it is. " * 800, "response": "So. " * 500}
     assert len(to_html(material.many_rows(1000), details=lambda row: texts).encode()) <= 2_000_000
+
+
+def test_hostile_texts_are_texts_in_the_report(hostile, folder, aside, read):
+    file = folder / "hostile.html"
+    assert aside(main, ["show", "last", "--store", str(hostile), "--output", "html", "--out", str(file)]) == 0
+    page = read(file, width=390, height=844)
+    scripts = page.evaluate("document.scripts.length")
+    for at in range(page.locator(ROWS).count()):
+        page.locator(f"{ROWS} button").nth(at).click()
+    shown = page.locator("body").inner_text()
+    assert material.MARKUP in shown
+    assert r"\x1b[31mred" in shown
+    assert r"\u202egnp.exe" in shown
+    assert material.acting(shown) == ""
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.scripts.length") == scripts
+    assert overflow(page) == 0
+
+
+@pytest.mark.parametrize("command", [["runs"], ["show", "last"], ["show", "last", "--output", "markdown"]], ids=" ".join)
+def test_hostile_texts_are_texts_in_the_terminal(command, hostile, aside, capsys):
+    assert aside(main, [*command, "--store", str(hostile)]) == 0
+    shown = capsys.readouterr().out
+    assert material.acting(shown) == ""
+    assert r"\u202e" in shown.replace("\\\\", "\\")
+
+
+def test_traces_open_to_their_pictures_and_hostile_names_stay_text(tmp_path, read):
+    name = material.NASTY
+    file = tmp_path / "traces.html"
+    file.write_text(traces_html([scored(name, name, agent=name, path="src/calc.py")]), encoding="utf-8")
+    page = read(file)
+    rows = page.locator("#rows")
+    assert rows.locator(".detail").count() == 1
+    assert rows.locator(".detail svg").count() >= 1
+    for drawn in ("Gold that was never read", "src/calc.py:16–20"):
+        expect(rows).to_contain_text(drawn)
+    assert page.locator("img").count() == 0
+    assert material.acting(page.locator("body").inner_text()) == ""
+
+
+@pytest.mark.program("npm")
+def test_no_barriers_in_the_page_of_traces(tmp_path, read, no_barriers):
+    file = tmp_path / "traces.html"
+    file.write_text(traces_html([scored("base", f"acme__widget-{n}") for n in range(6)]), encoding="utf-8")
+    page = read(file)
+    assert overflow(page) == 0
+    no_barriers(page)
+
+
+def test_by_keyboard_alone_a_row_is_found_and_opened(houses, read):
+    page = read(houses)
+    focused = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
+    page.get_by_role("searchbox").focus()
+    page.keyboard.type("house-08")
+    expect(page.get_by_role("status")).to_contain_text("6 of 144")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(focused).startswith("Details of halves, house-08"):
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows .detail")).to_have_count(1)
+    expect(page.locator(f"{ROWS} button[aria-expanded=true]")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows .detail")).to_have_count(0)
