@@ -38,6 +38,7 @@ COMMANDS = {
     "runs": Command("runs:list_runs", "The runs in a store, newest first."),
     "show": Command("runs:show", "The report of a stored run, in any format."),
     "view": Command("view:command", "Stored and running runs in the browser, on this machine only."),
+    "diff": Command("diff:command", "What was done to one example's messages, in words."),
     "rescore": Command("runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("runs:export", "Everything a run found, for other programs."),
     "import": Command("importing:command", "Answers that were given elsewhere, as a stored run."),

@@ -231,5 +231,5 @@ def _tools(tools: Sequence[Any]) -> dict[str, str]:
         held = tool if isinstance(tool, dict) else {}
         inner = held["function"] if isinstance(held.get("function"), dict) else held
         name = str(inner.get("name") or held.get("type") or "tool")
-        found[name if name not in found else f"{name} #{len(found) + 1}"] = json.dumps(tool, ensure_ascii=False, indent=1, default=repr)
+        found[name if name not in found else f"{name} #{len(found) + 1}"] = json.dumps(tool, ensure_ascii=False, default=repr)
     return found

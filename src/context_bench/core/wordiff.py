@@ -210,9 +210,12 @@ def _by_chance(last: list[_Op], a: Sequence[str], b: Sequence[str]) -> bool:
         return False
     dropped = [_size(a, op[0], op[1]) for op in (before, after)]
     added = [_size(b, op[2], op[3]) for op in (before, after)]
+    if kept > _SMALL and any(not all(pair) for pair in zip(dropped, added, strict=True)):
+        return False  # beside a mere deletion or insertion only the smallest words are chance
     return max(kept, 1) <= min(sum(dropped), sum(added)) and all(kept < max(pair) for pair in zip(dropped, added, strict=True))
 
 
+_SMALL = 3
 #: No more characters than this on one side of a stretch need be counted.
 _LONGEST_CHANCE = 60
 

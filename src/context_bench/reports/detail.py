@@ -26,7 +26,7 @@ def detail_html(row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | No
     from context_bench.reports.html import environment
 
     detail = Detail.of(row, told or {}, limit)
-    return Markup(environment().get_template("detail.html.j2").render(detail=detail, shown=_shown_piece))
+    return Markup(environment().get_template("detail.html.j2").render(detail=detail, shown=shown_piece))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _seconds(value: Any) -> str:
 # How pieces are laid out ----------------------------------------------------------------------------------------------------------------
 
 
-def _shown_piece(text: str) -> str:
+def shown_piece(text: str) -> str:
     """A piece of text as it is seen; one of nothing but white space is written out, since its loss could not be seen."""
     if text and text.isspace():
         return "".join(_BLANKS.get(character, "␣") for character in text)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.requestdiff import Changed, MessageDiff, RequestDiff, diff_requests
 from context_bench.core.wire import Part, WireMessage, WireRequest
-from context_bench.core.wordiff import Kind, Span, count_words
+from context_bench.core.wordiff import Kind, Span, count_words, diff_texts
 
 KEPT_SHOWN, EDGE = 60, 14  # words of an unchanged run that are shown whole; else so many at either end
 CHANGED_SHOWN, HEAD = 400, 120  # words of a dropped or added run that are shown whole; else so many at its start
@@ -45,7 +45,7 @@ class ShownMessage:
     def badges(self) -> list[str]:
         """What was done to it, in words."""
         whole = [self.state] if self.state in ("dropped", "added") else []
-        return whole + [f"role changed: {self.role}" if mark == "role" else mark for mark in self.marks]
+        return whole + ["role changed" if mark == "role" else mark for mark in self.marks]
 
     @property
     def rows(self) -> list[list[Piece]]:
@@ -58,6 +58,17 @@ class ShownMessage:
             else:
                 found[-1].append(piece)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """A parameter or tool that is not what it was, in pieces. `sent`, `forwarded`: whether it is there at all."""
+
+    kind: str
+    name: str
+    pieces: list[Piece]
+    sent: bool
+    forwarded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class ShownExchange:
     title: str
     sentence: str = ""
     why: str = ""
-    changed: list[Changed] = field(default_factory=list)
+    changed: list[ShownChange] = field(default_factory=list)
     messages: list[ShownMessage | Unchanged] = field(default_factory=list)
     hidden_words: int = 0
     sides: Literal["both", "sent", "forwarded", "none"] = "both"
@@ -95,18 +106,36 @@ def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> lis
     return found
 
 
+def compared(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The exchanges of `runner.details` whose both sides are known, as JSON values: what was done to each message, in spans."""
+    found = []
+    for each in told.get("exchanges") or []:
+        sent, forwarded = _sides(each)
+        if sent is not None and forwarded is not None:
+            diff = diff_requests(sent, forwarded)
+            words = {"sent": diff.sent_words, "forwarded": diff.forwarded_words, "kept": diff.kept_words}
+            found.append({"turn": each.get("turn"), "said": _sentence(diff, each.get("tokens") or {}), "words": words, **asdict(diff)})
+    return found
+
+
+def _sides(exchange: Mapping[str, Any]) -> tuple[WireRequest | None, WireRequest | None]:
+    wires = exchange.get("wires") or [None, None]
+    return _request(exchange.get("sent"), wires[0]), _request(exchange.get("forwarded"), wires[1] or wires[0])
+
+
 def _as_request(text: str) -> WireRequest:
     return WireRequest("other", None, [WireMessage("context", [Part("text", text)])])
 
 
 def _shown(exchange: Mapping[str, Any], limit: int | None) -> ShownExchange:
-    turn, wires = exchange.get("turn"), exchange.get("wires") or [None, None]
+    turn = exchange.get("turn")
     shown = ShownExchange("A request of the proxy's own" if turn is None else f"Turn {turn}", why=str(exchange.get("why") or ""))
-    sent, forwarded = _request(exchange.get("sent"), wires[0]), _request(exchange.get("forwarded"), wires[1] or wires[0])
+    sent, forwarded = _sides(exchange)
     tokens = exchange.get("tokens") or {}
     if sent is not None and forwarded is not None:
         diff = diff_requests(sent, forwarded)
-        shown.sentence, shown.changed, shown.altered = _sentence(diff, tokens), diff.changed, not diff.unchanged
+        shown.sentence, shown.altered = _sentence(diff, tokens), not diff.unchanged
+        shown.changed = [_change(each, limit) for each in diff.changed]
         _fill(shown, diff, limit)
         return shown
     only = sent or forwarded
@@ -218,6 +247,20 @@ def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
             words = sum(each.words for each in made)
             shown.messages.append(Unchanged(_places(group), words, made if limit is None else []))
     shown.hidden_words = room.hidden
+
+
+def _change(it: Changed, limit: int | None) -> ShownChange:
+    room = _Room(None if limit is None else _SHORT)
+    before, after = it.before or "", it.after or ""
+    short = len(before) + len(after) <= _PLAIN  # two values are easier to read than one that became the other
+    spans: list[Span] = [("dropped", before), ("added", after)] if short else diff_texts(before, after)
+    spans = [span for span in spans if span[1]]
+    pieces = _joined([piece for raw in _folded(spans) for piece in room.take(raw)])
+    return ShownChange(it.kind, it.name, pieces, it.before is not None, it.after is not None)
+
+
+_PLAIN = 120  # characters of both values
+_SHORT = 400  # characters of a parameter or tool where texts are cut
 
 
 def _groups(messages: Sequence[MessageDiff]) -> Iterator[list[MessageDiff]]:

@@ -205,7 +205,7 @@ def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored
 
 
 def stored_one(store: Store, run: int, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None) -> Stored | None:
-    """What a system answered to one example of a run (number). An id that was typed may be a number in the store, and the other way round."""
+    """What a system answered to one example of a run (number). A typed id may be a number in the store, and the other way round."""
     a, e = schema.arms.c, schema.examples.c
     ids = [dumps(example_id), *([dumps(number)] if (number := _as_number(example_id)) is not None else [dumps(str(example_id))])]
     with store.reading() as connection:
@@ -218,6 +218,13 @@ def stored_one(store: Store, run: int, system: str, example_id: str | int, trial
         p = schema.plan.c
         chunk = connection.execute(_plan_query(run, arm).where(p.position == position, p.trial == trial)).all()
         return next(iter(_stored_chunk(connection, run, system, chunk)), None)
+
+
+def example_ids(store: Store, run: int) -> list[str | int]:
+    """The ids of a run's (number) examples, in plan order."""
+    e = schema.examples.c
+    with store.reading() as connection:
+        return [loads(key) for key in connection.scalars(select(e.id).where(e.run == run).order_by(e.position))]
 
 
 def _as_number(example_id: str | int) -> int | None:
