@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
-from context_bench.cli import interrupts
+from context_bench.cli import completing, interrupts
 from context_bench.cli.commands import COMMANDS, Commands, built, names_in, unhide
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
@@ -47,6 +47,8 @@ def run_line(argv: Sequence[str]) -> int:
 
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no example).
     """
+    if completing.wanted():
+        return completing.answer(typer.main.get_command(app), _prepare)
     with interrupts.noticed(argv):
         return _run_line(_prepare(list(argv)))
 
@@ -57,6 +59,8 @@ def _run_line(args: list[str]) -> int:
         args = ["--help" if arg == "--help-all" else arg for arg in args]
     command = typer.main.get_command(app)
     try:
+        if (done := completing.script(args)) is not None:
+            return done
         if args in (["--help"], ["-h"]):
             command.main(["--help"], prog_name="context-bench", standalone_mode=False)
             args = ["run", "--help"]

@@ -1,0 +1,98 @@
+"""Tab in a real bash: the script that is printed is sourced, and what it puts into COMPREPLY is looked at."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from context_bench.__main__ import main
+from context_bench.cli.completing import _joined
+
+ASK = """
+set -f
+{script}
+ask() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _context_bench_completion context-bench; echo "${{COMPREPLY[*]}}"; }}
+{questions}
+"""
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("completion")
+    program = folder / "bin" / "context-bench"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m context_bench "$@"\n')
+    program.chmod(0o755)
+    (folder / "boxes.jsonl").write_text('{"id": 1, "context": "Box holds a word", "question": "what?", "answer": "word"}\n')
+    (folder / "my.py").write_text("class S:\n    name = 's'\n    def process(self, example):\n        return {'response': 'word'}\n")
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(folder)}
+    for name in ("alpha", "alp$(touch pwned)"):
+        run = [str(program), "--system", "py:my:S", "--dataset", "boxes.jsonl", "--run", name, "--quiet", "--out", "x.txt"]
+        subprocess.run(run, cwd=folder, env=environment, check=True, capture_output=True)
+    script = subprocess.run([str(program), "--show-completion", "bash"], env=environment, capture_output=True, text=True, check=True).stdout
+
+    def asked(*questions):
+        lines = "\n".join(f"ask {question}" for question in questions)
+        done = subprocess.run(
+            ["bash", "-c", ASK.format(script=script, questions=lines)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        assert not (folder / "pwned").exists()
+        return [line.split() for line in done.stdout.splitlines()] if len(questions) > 1 else done.stdout.split()
+
+    return asked
+
+
+def test_bash_offers_commands_options_and_the_names_they_take(ask):
+    command, runs, data, control, form = ask(
+        "context-bench resc",
+        'context-bench show ""',
+        "context-bench --proxy u --dataset hot",
+        "context-bench run --controls full,he",
+        "context-bench export last --format par",
+    )
+    assert command == ["rescore"]
+    assert runs == ["alpha", "last"]  # a name that a shell would take for something else is not offered
+    assert data == ["hotpotqa"]
+    assert control == ["full,head_tail"]
+    assert form == ["parquet"]
+
+
+def test_bash_replaces_only_what_it_took_for_a_word_and_errors_are_silent(ask):
+    colon, unknown, broken = ask(
+        "context-bench run --dataset bundled : py",
+        "context-bench no-such-command --x",
+        "context-bench show --store boxes.jsonl a",
+    )
+    assert colon == ["pydocs-qa"]
+    assert unknown == []
+    assert broken == []
+
+
+def test_words_as_they_were_typed():
+    assert _joined(["run", "--evaluator", "="], "a") == (["run", "--evaluator"], "a", "")
+    assert _joined(["--dataset", "bundled", ":"], "") == (["--dataset"], "bundled:", "bundled:")
+    assert _joined([], "sh") == ([], "sh", "")
+
+
+@pytest.mark.parametrize(("shell", "mark"), [("zsh", "#compdef context-bench"), ("fish", "complete --command context-bench")])
+def test_other_shells_have_a_script(shell, mark, capsys):
+    assert main(["--show-completion", shell]) == 0
+    assert mark in capsys.readouterr().out
+
+
+def test_an_unknown_shell_is_named_and_a_known_one_gets_its_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["--show-completion", "csh"]) == 2
+    assert "csh" in capsys.readouterr().err
+    assert main(["--install-completion", "bash"]) == 0
+    path = Path(capsys.readouterr().out.split(" is in ")[1].split(";")[0])
+    assert tmp_path in path.parents
+    assert "_CONTEXT_BENCH_COMPLETE" in path.read_text()
