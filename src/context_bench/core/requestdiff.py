@@ -126,9 +126,13 @@ def _messages(sent: Sequence[WireMessage], forwarded: Sequence[WireMessage]) -> 
         before, after = [sent[i] for i in met.sent], [forwarded[j] for j in met.forwarded]
         text, other = _JOINT.join(a[i] for i in met.sent), _JOINT.join(b[j] for j in met.forwarded)
         marks = (*met.marks, *_marks(before, after))
-        roles = before[0].role if before else None, after[0].role if after else None
+        roles = _roles(before), _roles(after)
         state: State = "added" if not before else "dropped" if not after else "kept" if text == other else "changed"
         yield MessageDiff(state, tuple(met.sent), tuple(met.forwarded), roles, diff_texts(text, other), marks)
+
+
+def _roles(messages: list[WireMessage]) -> str | None:
+    return " + ".join(dict.fromkeys(each.role for each in messages)) or None
 
 
 def _meetings(sent: Sequence[WireMessage], forwarded: Sequence[WireMessage], a: list[str], b: list[str]) -> list[_Met]:

@@ -62,8 +62,7 @@ def _exchange(it: ShownExchange, full: bool) -> Iterator[RenderableType]:
     yield Text(f"\n{it.title}", style="bold")
     yield from (Text(said) for said in (it.sentence, visible(it.why, 400)) if said)
     for each in it.changed:
-        line = Text(f"{each.kind if each.kind in ('parameter', 'tool') else ''} {visible(each.name, 60)}: ".lstrip())
-        yield Padding(_said(each.pieces, line, full), (0, 0, 0, 2))
+        yield Padding(_said(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full), (0, 0, 0, 2))
     if not it.altered and not full and it.sides == "both":
         return  # forwarded as sent: the sentence says so
     for message in it.messages:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from context_bench.core.requestdiff import Changed, MessageDiff, RequestDiff, diff_requests
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.core.wordiff import Kind, Span, count_words, diff_texts
+from context_bench.reports.text import visible
 
 KEPT_SHOWN, EDGE = 60, 14  # words of an unchanged run that are shown whole; else so many at either end
 CHANGED_SHOWN, HEAD = 400, 120  # words of a dropped or added run that are shown whole; else so many at its start
@@ -61,17 +62,6 @@ class ShownMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownChange:
-    """A parameter or tool that is not what it was, in pieces. `sent`, `forwarded`: whether it is there at all."""
-
-    kind: str
-    name: str
-    pieces: list[Piece]
-    sent: bool
-    forwarded: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Unchanged:
     """Neighbouring messages that nothing was done to. `messages` is empty where there was no room for them."""
 
@@ -82,12 +72,14 @@ class Unchanged:
 
 @dataclass(slots=True)
 class ShownExchange:
-    """`sentence` tells the counts, `why` why something is missing. `hidden_words`: of texts that there was no room for."""
+    """`sentence` tells the counts, `why` why something is missing. `changed`: parameters and tools, told like messages. `hidden_words`: of
+    texts that there was no room for.
+    """
 
     title: str
     sentence: str = ""
     why: str = ""
-    changed: list[ShownChange] = field(default_factory=list)
+    changed: list[ShownMessage] = field(default_factory=list)
     messages: list[ShownMessage | Unchanged] = field(default_factory=list)
     hidden_words: int = 0
     sides: Literal["both", "sent", "forwarded", "none"] = "both"
@@ -249,14 +241,17 @@ def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
     shown.hidden_words = room.hidden
 
 
-def _change(it: Changed, limit: int | None) -> ShownChange:
+def _change(it: Changed, limit: int | None) -> ShownMessage:
     room = _Room(None if limit is None else _SHORT)
     before, after = it.before or "", it.after or ""
     short = len(before) + len(after) <= _PLAIN  # two values are easier to read than one that became the other
     spans: list[Span] = [("dropped", before), ("added", after)] if short else diff_texts(before, after)
-    spans = [span for span in spans if span[1]]
-    pieces = _joined([piece for raw in _folded(spans) for piece in room.take(raw)])
-    return ShownChange(it.kind, it.name, pieces, it.before is not None, it.after is not None)
+    state = "added" if it.before is None else "dropped" if it.after is None else "changed"
+    whole = it.kind == "tool" and state != "changed"  # which one it is says enough
+    raw = [Piece(kind, text, count_words(text), folded=whole) for kind, text in spans if text] if whole or short else list(_folded(spans))
+    pieces = _joined([piece for each in raw for piece in room.take(each)])
+    title = f"{it.kind} {visible(it.name, 60)}" if it.kind in ("parameter", "tool") else it.name
+    return ShownMessage(title, "", state, () if state != "changed" else ("changed",), pieces, sum(piece.words for piece in pieces))
 
 
 _PLAIN = 120  # characters of both values
