@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import socket
 import stat
 import sys
@@ -19,6 +20,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.hub import MiniHub, catalogue_fixtures
 from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.rule_judge import RuleJudge
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py")
 traces = importlib.util.module_from_spec(_spec)
@@ -51,11 +53,20 @@ def model():
     run_sync(server.stop())
 
 
+@pytest.fixture(scope="module")
+def judge():
+    """A judge by rules."""
+    server = ModelServer(RuleJudge())
+    run_sync(server.start())
+    yield server
+    run_sync(server.stop())
+
+
 class World:
     """One page's: a folder, a home, and addresses of its own in the place of those it names."""
 
-    def __init__(self, folder, model):
-        self.folder, self.model = folder, model
+    def __init__(self, folder, model, judge):
+        self.folder, self.model, self.judge = folder, model, judge
         self.ports = {port: _free_port() for port in (TAP, FRONT, *PROXIES, *SERVERS)}
 
     def standing_in(self, text):
@@ -72,11 +83,13 @@ class World:
         for habit, port in zip(("halves", "nothing"), PROXIES, strict=True):
             if f":{port}" in text and f"--port {port}" not in text:
                 started.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{self.ports[TAP]}", int(self.ports[port])))
+        if re.search(rf"(127\.0\.0\.1|localhost):{FRONT}", text) and "--front" not in text:
+            started.enter_context(MisbehavingProxy("nothing", self.model.url, int(self.ports[FRONT])))
         return started
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch, model, hub, hub_client):
+def world(tmp_path, monkeypatch, model, judge, hub, hub_client):
     """What every page may take as given."""
     hub_client(monkeypatch, tmp_path / "hf", hub.url)
     monkeypatch.chdir(tmp_path)
@@ -91,7 +104,10 @@ def world(tmp_path, monkeypatch, model, hub, hub_client):
     ask = {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "What went wrong?"}]}
     program(tmp_path, "claude", f"echo '{json.dumps(ask)}' | {client}")
     program(tmp_path, "my-agent", "exit 0")
-    return World(tmp_path, model)
+    sessions = tmp_path / "home" / ".claude" / "projects" / "demo"
+    sessions.mkdir(parents=True)
+    traces.session(tmp_path / "made-claude", "claude_stream_json").rename(sessions / "session")
+    return World(tmp_path, model, judge)
 
 
 def program(folder, name, text):
@@ -106,29 +122,41 @@ def bench(*words):
     assert main([*words, "--quiet"]) == 0
 
 
-def boxes(number=3):
-    lines = [{"id": i, "context": f"Box {i} holds word{i}.", "question": "What?", "answer": f"word{i}"} for i in range(number)]
+def boxes(number=8):
+    """A file of questions, and a model that knows an answer where it is in the context."""
+    lines = [{"id": i, "context": f"Box {i} holds word{i}.", "question": f"What is in {i}?", "answer": f"word{i}"} for i in range(number)]
+    key = {line["question"]: {"answer": line["answer"], "evidence": line["context"]} for line in lines}
     Path("boxes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return "boxes.jsonl"
+    Path("boxes.json").write_text(json.dumps({"answer_key": key}))
 
 
-def one_run(name="mine"):
+def one_run(world, name="mine", *more):
     """A small run in the store, the newest one."""
-    bench("--dataset", boxes(), "--controls", "full,none", "--upstream", "echo", "--run", name, "--out", f"{name}.txt")
+    boxes()
+    bench("--dataset", "boxes.jsonl", "--controls", "full,none", "--upstream", "scripted:boxes.json", "--run", name, *more)
 
 
-def two_runs():
+def two_runs(world):
     """`before` and `after`, in the store and as JSON files; what loses is among their arms."""
-    reader = Path("reader.json")
-    key = {"What?": "word"}
-    reader.write_text(json.dumps({"answer_key": key}))
     for name, file in (("before", "accepted.json"), ("after", "run.json")):
-        bench(
-            "--dataset", boxes(), "--controls", "full,none", "--upstream", "echo", "--run", name, "--output", "json", "--out", file
-        )  # fmt: skip
+        one_run(world, name, "--output", "json", "--out", file)
 
 
-def recorded_traces():
+def judged_run(world):
+    """A run of compressors judged by rules, the newest one."""
+    bench(
+        *("compress", "run", "bundled:sessions/order-sync-zh", "--system", "anchored"),
+        *("--judge-url", world.judge.url, "--judge-model", "gpt-rules", "--out", "judged.txt"),
+    )
+
+
+def some_arms(world):
+    """The script of an arm."""
+    program(world.folder, "install-hook.sh", "true")
+    (world.folder / "bin" / "install-hook.sh").rename("install-hook.sh")
+
+
+def recorded_traces(world):
     """Gold, a repository and the same session by two agents."""
     here = Path()
     traces.repository(here)
@@ -141,7 +169,16 @@ def recorded_traces():
     (here / "resolved.jsonl").write_text('{"instance_id": "demo__demo-1", "resolved": true}\n')
 
 
-def stand_in_llmlingua():
+def some_sessions(world):
+    """Sessions, a filter for them, and the package that is not here."""
+    stand_in_llmlingua(world)
+    recorded_traces(world)
+    Path("my-sessions").mkdir()
+    Path("session.jsonl").rename("my-sessions/session.jsonl")
+    program(world.folder, "my-filter", "cat")
+
+
+def stand_in_llmlingua(world):
     """The documented signature of `llmlingua.PromptCompressor`, keeping the first words."""
     Path("llmlingua.py").write_text(
         "class PromptCompressor:\n"
@@ -156,9 +193,11 @@ def stand_in_llmlingua():
 
 #: Page → what has to be there before its first block.
 GIVEN = {
+    "docs/guide/agents.md": some_arms,
     "docs/guide/ci.md": two_runs,
-    "docs/guide/compressors.md": stand_in_llmlingua,
+    "docs/guide/compressors.md": some_sessions,
     "docs/guide/interchange.md": one_run,
+    "docs/guide/judge.md": judged_run,
     "docs/guide/traces.md": recorded_traces,
 }
 
@@ -166,4 +205,4 @@ GIVEN = {
 @pytest.fixture
 def given(world):
     """(page) → what its blocks begin with is made."""
-    return lambda page: GIVEN.get(page, lambda: None)()
+    return lambda page: GIVEN.get(page, lambda world: None)(world)

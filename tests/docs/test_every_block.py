@@ -33,10 +33,13 @@ FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 LESS = (
     (r"-n \d+", "-n 2"),
     (r"bundled:sessions(?![/\w])", "bundled:sessions/order-sync-zh"),
+    (r"compress run (?=--)", "compress run bundled:sessions/order-sync-zh "),
     (r"bundled:repo-tasks(?![:\w])", "bundled:repo-tasks:split-parsing"),
     (r"--trials \d+", "--trials 1"),
-    (r"tokens=32k", "tokens=4k"),
+    (r"tokens=32k", "tokens=1200"),
+    (r"bundled:long-context(?= )", "bundled:long-context:tokens=1200"),
     (r"turns=10k", "turns=100"),
+    (r"(memory .*bundled:recall-lab -n 2)$", r"\1 --reader none"),  # the bundled model reads slowly
 )
 #: A gate that does not hold on less is no fault of the page.
 HELD = {"gate": {0, 4}, "compare": {0}, "wire": {0, 4}}
@@ -75,10 +78,11 @@ def write(name, text):
 
 def run_shell(block, world):
     """Commands of ours in this process where a line is nothing else; in a real shell where it is more than that."""
-    for pattern, less in LESS:
-        block_text = re.sub(pattern, less, locals().get("block_text", block.text))
+    less = block.text
+    for pattern, smaller in LESS:
+        less = re.sub(pattern, smaller, less, flags=re.M)
     with world.proxies(block.text):
-        text = world.standing_in(block_text)
+        text = world.standing_in(less)
         lines = [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
         plain = all(words[0] == "context-bench" for words in lines) and not re.search(r"[|&>$<;]\s|\$", text)
         if not plain:
