@@ -28,21 +28,17 @@ def ask(tmp_path_factory):
     (folder / "boxes.jsonl").write_text('{"id": 1, "context": "Box holds a word", "question": "what?", "answer": "word"}\n')
     (folder / "my.py").write_text("class S:\n    name = 's'\n    def process(self, example):\n        return {'response': 'word'}\n")
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(folder)}
-    for name in ("alpha", "alp$(touch pwned)"):
-        run = [str(program), "--system", "py:my:S", "--dataset", "boxes.jsonl", "--run", name, "--quiet", "--out", "x.txt"]
-        subprocess.run(run, cwd=folder, env=environment, check=True, capture_output=True)
-    script = subprocess.run([str(program), "--show-completion", "bash"], env=environment, capture_output=True, text=True, check=True).stdout
+    runs = (
+        "from context_bench.__main__ import main; import sys; "
+        "[main(['--system', 'py:my:S', '--dataset', 'boxes.jsonl', '--run', name, '--quiet', '--out', 'x.txt']) for name in sys.argv[1:]]"
+    )
+    more = {"cwd": folder, "env": environment, "check": True, "capture_output": True, "text": True}
+    subprocess.run([sys.executable, "-c", runs, "alpha", "alp$(touch pwned)"], **more)
+    script = subprocess.run([str(program), "--show-completion", "bash"], **more).stdout
 
     def asked(*questions):
         lines = "\n".join(f"ask {question}" for question in questions)
-        done = subprocess.run(
-            ["bash", "-c", ASK.format(script=script, questions=lines)],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = subprocess.run(["bash", "-c", ASK.format(script=script, questions=lines)], **more)
         assert done.stderr == ""
         assert not (folder / "pwned").exists()
         return [line.split() for line in done.stdout.splitlines()] if len(questions) > 1 else done.stdout.split()

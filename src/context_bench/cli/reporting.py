@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
 
     if out is None:
         if output == "table" and sys.stdout.isatty():
-            options |= {"color": True, "width": min(120, shutil.get_terminal_size().columns)}
+            options |= terminal()
         write(result, output, sys.stdout, **options)
         sys.stdout.write(_by_type(result) if output == "table" else "")
         return
@@ -24,6 +25,14 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
     with out.open("w", encoding="utf-8", newline="") as file:
         write(result, output, file, **options)
     print(f"context-bench: report written to {out}", file=sys.stderr)
+
+
+def terminal() -> dict[str, Any]:
+    """How wide stdout is and whether it may be coloured, for what is drawn there: 80 columns where it is no terminal, at most 120."""
+    if not sys.stdout.isatty():
+        return {"width": None, "color": False}
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return {"width": min(120, shutil.get_terminal_size().columns), "color": not plain}
 
 
 def _by_type(result: Any) -> str:

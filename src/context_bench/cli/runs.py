@@ -29,19 +29,10 @@ def list_runs(store: StoreOption = DEFAULT_STORE, json: Annotated[bool, typer.Op
 
         print(library.dumps(found, indent=2))
         return 0
-    from rich.console import Console
-    from rich.table import Column, Table
+    from context_bench.cli.reporting import terminal
+    from context_bench.reports.runlist import run_list
 
-    from context_bench.reports.text import visible
-
-    numbers = [Column(name, justify="right", no_wrap=True) for name in ("rows", "failed")]
-    names = Column("run", overflow="fold", min_width=12)  # however long, it stays whole: it is what other commands are given
-    table = Table(names, Column("started (UTC)", no_wrap=True), Column("status", no_wrap=True), *numbers, "systems", box=None)
-    for run in found:
-        started = str(run["started"])[:16].replace("T", " ")
-        cells = (run["name"], started, run["status"], f"{run['rows']:,}", f"{run['failed']:,}", ", ".join(run["systems"]))
-        table.add_row(*(visible(str(cell)) for cell in cells))
-    Console().print(table if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one", markup=False)
+    print(run_list(found, **terminal()) if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one")
     return 0
 
 
