@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from context_bench.core.records import Comparison, Result
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
 from context_bench.reports.compression import compression, run_facts
-from context_bench.reports.material import PRIMARY, Material, family, figure, gather, mapping
+from context_bench.reports.material import PRIMARY, Material, family, figure, gather, interval_of, mapping
 from context_bench.reports.memory import SHOWN_OF_MEMORY, memory
-from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, Table, Tone
+from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
+from context_bench.reports.plotting import TONES, add_charts
 from context_bench.reports.quality import comparisons, difference, quality
 from context_bench.reports.replay import SHOWN_BY_REPLAY, replay
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies, number
-from context_bench.reports.traffic import money, time, tokens, wire
+from context_bench.reports.traffic import money, saved_money, time, tokens, wire
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _SHOWN_ELSEWHERE = {
@@ -28,7 +29,7 @@ _SHOWN_ELSEWHERE = {
     *SHOWN_BY_REPLAY,
     *SHOWN_BY_AGENTS,
 }
-_TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
+_DECIDING = ("replay-cost", "prefix-cache")  # of a replay: what it is for, so it comes first
 _RESPONDER = (
     ("closed_book", "closed book", "no context"),
     ("short", "short context", "only what is needed"),
@@ -41,31 +42,35 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
     material = gather(result)
     manifest = mapping(result.manifest)
     ready = setup_facts(result.setups)
+    about_replay = replay(material)
     sections = [
+        *(section for section in about_replay if section and section.id in _DECIDING),
+        money(material, manifest, ready),
         quality(material),
         comparisons(material),
-        *replay(material),
+        _datasets(material),
+        *(section for section in about_replay if section and section.id not in _DECIDING),
         *agents(material),
         *memory(material),
         *compression(material),
+        time(material),
         tokens(material),
         wire(material),
-        money(material, manifest, ready),
-        time(material),
         None if material.of_probes else setup(ready),
-        _failures(material),
         _responder(manifest),
-        _datasets(material),
         _metrics(material),
+        _failures(material),
     ]
+    known = [section for section in sections if section is not None]
+    add_charts(material, known)
     return Page(
         title=title,
         facts=_facts(material, manifest),
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=_verdicts(result.comparisons),
-        sections=[section for section in sections if section is not None],
+        verdicts=_verdicts(material),
+        sections=known,
         notes=_notes(material),
         rows=result.rows,
         score_names=material.found.score_names,
@@ -84,14 +89,62 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         setups=list(result.setups),
         agents=mapping(result.agents),
         compression=mapping(result.compression),
+        by_type=list(result.by_type),
+        changes=_changes(material),
     )
 
 
-def _verdicts(comparisons: Sequence[Comparison]) -> list[Sentence]:
+def _verdicts(material: Material) -> list[Sentence]:
     """One sentence per comparison; those of single datasets stand in the table only, where the same system has one over all of them."""
+    comparisons = material.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
-    return [Sentence(each.system, each.verdict, each.sentence or _sentence(each), _TONES.get(each.verdict, "neutral")) for each in chosen]
+    controls = _controls(material)
+    return [
+        Sentence(
+            each.system,
+            each.verdict,
+            each.sentence or _sentence(each),
+            TONES.get(each.verdict, "neutral"),
+            each.baseline,
+            difference(each),
+            each.margin,
+            _saved(material, each),
+            each.system in controls or "@" in each.system or each.system.endswith("#2"),
+        )
+        for each in chosen
+    ]
+
+
+def _controls(material: Material) -> set[str]:
+    cells = material.result.manifest.get("cells")
+    return (
+        {str(name) for cell in cells if isinstance(cell, dict) for name in cell.get("controls") or ()} if isinstance(cells, list) else set()
+    )
+
+
+def _saved(material: Material, each: Comparison) -> dict[str, Figure]:
+    """Shares of tokens and money that the system of a comparison saves; money only where both sides were paid for as often."""
+    line, base = (
+        (name, each.shape) if (name, each.shape) in material.found.lines else (name, None) for name in (each.system, each.baseline)
+    )
+    tallies = material.found.lines
+    if each.dataset is not None or line not in tallies:
+        return {}
+    found = {
+        "tokens": interval_of(material, line, "compression_ratio", tallies[line].compression, "share"),
+        "money": saved_money(material, line, base),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _changes(material: Material) -> list[Change]:
+    found = []
+    for line, each in material.lines:
+        if each.compared:
+            place, row = each.instance or (None, None)
+            found.append(Change(material.label(line), each.changed, each.compared, place, row))
+    return found
 
 
 def _sentence(each: Comparison) -> str:

@@ -91,9 +91,13 @@ class Tally:
     paired_forwarded: Mean = field(default_factory=Mean)
     billed: Mean = field(default_factory=Mean)
     cached: Mean = field(default_factory=Mean)
+    written: Mean = field(default_factory=Mean)
     completion: Mean = field(default_factory=Mean)
     cost: Mean = field(default_factory=Mean)
     grown: int = 0  # rows whose prompt got longer on the way
+    changed: int = 0  # rows of which something else went on than was sent
+    compared: int = 0  # rows where both are known
+    instance: tuple[int, EvalRow] | None = None  # the first changed row, failed ones last, with its place among all rows
     inexact: int = 0  # rows counted by a tokenizer that is not the model's
     seen: Seen = field(default_factory=Seen)
     sources: Counter[str] = field(default_factory=Counter)
@@ -128,9 +132,19 @@ class Tally:
             self.paired_forwarded.add(forwarded)
             self.grown += forwarded > sent
 
+    def add_change(self, place: int, row: EvalRow) -> None:
+        """Take in whether the row's prompt was changed on the way; `place`: which of all rows it is."""
+        if (was := changed(row)) is None:
+            return
+        self.compared += 1
+        self.changed += was
+        if was and (self.instance is None or (self.instance[1].failed and not row.failed)):
+            self.instance = (place, row)
+
     def _rest(self, row: EvalRow) -> None:
         self.billed.add(first(row.usage, "input_tokens", "prompt_tokens"))
         self.cached.add(first(row.usage, "cache_read"))
+        self.written.add(first(row.usage, "cache_write"))
         self.completion.add(first(row.usage, "output_tokens", "completion_tokens"))
         if row.output_tokens is not None:
             self.sources[source_of(row)] += 1
@@ -176,6 +190,7 @@ def tally(rows: Iterable[EvalRow]) -> Tallies:
         if (part := found.datasets.get((line, row.dataset))) is None:
             part = found.datasets[line, row.dataset] = Tally()
         whole.add(row)
+        whole.add_change(found.rows, row)
         part.add_scores(row)
         for source, error in row.errors.items():
             kind = failure_class(error)
@@ -200,6 +215,16 @@ def shape_of(row: EvalRow) -> str | None:
     """The request shape of a row, if it says."""
     shape = row.metadata.get("shape")
     return str(shape) if shape else None
+
+
+def changed(row: EvalRow) -> bool | None:
+    """Whether something else went on to the model than was sent; `None` where one of the two is not known."""
+    sent, forwarded = number(row.input_tokens), number(row.output_tokens)
+    if any(row.wire.get(name) for name in ("text_changed", "role_changes", "param_changes")):
+        return True
+    if sent is None or forwarded is None or source_of(row) == "usage":
+        return None  # the provider counts by rules of its own
+    return sent != forwarded
 
 
 def source_of(row: EvalRow) -> str:

@@ -152,30 +152,62 @@ def _changes(label: str, facts: dict[str, Any]) -> list[list[Cell]]:
 
 
 def money(material: Material, manifest: dict[str, Any], ready: dict[str, dict[str, Any]]) -> Section | None:
-    """US dollars, where prices are known. `ready`: what set-ups of groups came to, by system; they are in the total, once."""
+    """US dollars, where prices are known, and what of the prompts was read from the provider's cache.
+
+    `ready`: what set-ups of groups came to, by system; they are in the total, once.
+    """
     paid = {system: cost for system, told in ready.items() if (cost := number(told.get("cost"))) is not None}
     if not paid and not any(each.cost.n for _, each in material.lines):
         return None
-    columns = [
-        Column("System", False),
-        Column("per 1,000 examples (95 %)"),
-        *([Column("set-up", about="getting groups ready, before any question")] if paid else []),
-        Column("total", about="all attempts, failed ones included" + (", and set-up once" if paid else "")),
-        Column("n", about="examples with a known price"),
-    ]
-    rows: list[list[Cell]] = []
-    for line, each in material.lines:
-        once = paid.pop(line[0], None)  # with a system's first line
-        known = [cost for cost in (once, each.cost.total if each.cost.n else None) if cost is not None]
-        rows.append(
-            [
-                material.label(line),
-                interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000),
-                *([figure(once, "usd")] if len(columns) == 5 else []),
-                figure(sum(known) if known else None, "usd"),
-                Figure(each.cost.n, "count"),
-            ]
-        )
+    known = {line: _money_cells(material, line, each, paid) for line, each in material.lines}
+    columns = [entry for entry in _MONEY if entry[0] in ("price", "total", "n") or any(cells.get(entry[0]) for cells in known.values())]
+    titles = {"saved": f"saved against {material.baseline}"}
+    table = Table(
+        "money",
+        [Column("System", False), *(Column(titles.get(name, title), about=about) for name, title, about in columns)],
+        [[material.label(line), *(cells.get(name) for name, _, _ in columns)] for line, cells in known.items()],
+        about=_about_money(manifest, {name for name, _, _ in columns}),
+    )
+    cache = any(name in ("cached", "written") for name, _, _ in columns)
+    return Section("money", "Money and cache" if cache else "Money", tables=[table])
+
+
+_MONEY = (
+    ("price", "per 1,000 examples (95 %)", ""),
+    ("saved", "saved", "share of the money per example; negative: it costs more"),
+    ("cached", "from cache", "share of the billed prompt tokens that the provider read from its cache, at its lower price"),
+    ("written", "written to cache", "share of the billed prompt tokens that were written to the provider's cache"),
+    ("set-up", "set-up", "getting groups ready, before any question"),
+    ("total", "total", "all attempts, failed ones and set-up included"),
+    ("n", "n", "examples with a known price"),
+)
+
+
+def _money_cells(material: Material, line: Line, each: Tally, paid: dict[str, float]) -> dict[str, Cell]:
+    once = paid.pop(line[0], None)  # with a system's first line
+    known = [cost for cost in (once, each.cost.total if each.cost.n else None) if cost is not None]
+    base = (material.baseline or "", line[1])
+    billed = each.billed.total
+    return {
+        "price": interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000),
+        "saved": None if line == base else saved_money(material, line, base),
+        "cached": figure(each.cached.total / billed, "share") if billed and each.cached.total else None,
+        "written": figure(each.written.total / billed, "share") if billed and each.written.total else None,
+        "set-up": figure(once, "usd"),
+        "total": figure(sum(known) if known else None, "usd"),
+        "n": Figure(each.cost.n, "count"),
+    }
+
+
+def saved_money(material: Material, line: Line, base: Line) -> Figure | None:
+    """Share of the money per example that a line saves against another one; `None` unless both were paid for on as many examples."""
+    own, other = (material.found.lines.get(each) for each in (line, base))
+    if own is None or other is None or not own.cost.n or own.cost.n != other.cost.n or not other.cost.total:
+        return None
+    return Figure(1 - own.cost.total / other.cost.total, "share")
+
+
+def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
     prices = mapping(manifest.get("prices"))
     parts = [
         f"at the price of {prices['model']}" if prices.get("model") else "",
@@ -183,7 +215,11 @@ def money(material: Material, manifest: dict[str, Any], ready: dict[str, dict[st
         str(prices.get("date") or ""),
     ]
     about = "US dollars" + "".join(f", {part}" for part in parts if part) + "."
-    return Section("money", "Money", tables=[Table("money", columns, rows, about=about)])
+    if "cached" in shown:
+        about += (
+            " What the provider read from its cache is billed at its cache price; a system that rewrites history gives this discount away."
+        )
+    return about
 
 
 def time(material: Material) -> Section | None:

@@ -35,7 +35,7 @@ def test_verdicts_come_first_and_are_the_given_sentences(result: Result) -> None
 
 def test_sections_are_in_reading_order(result: Result) -> None:
     order = [section.id for section in build_page(result).sections]
-    assert order == ["quality", "comparisons", "tokens", "wire", "money", "time", "failures", "responder", "datasets", "metrics"]
+    assert order == ["money", "quality", "comparisons", "datasets", "time", "tokens", "wire", "responder", "metrics", "failures"]
 
 
 def test_quality_says_interval_n_failures_and_bounds(result: Result) -> None:

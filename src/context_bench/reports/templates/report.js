@@ -1,12 +1,30 @@
 "use strict";
-// Rows are data: cells are made with textContent only, so no text can become markup.
+// Rows are data: cells are made with textContent only, so no text can become markup. What a row opens to was made, escaped, when the page
+// was built; it is unpacked and parsed as a document of its own, in which nothing runs, and its elements are taken over.
 const block = JSON.parse(document.getElementById("row-data").textContent);
-const { columns, details } = block;
-const rowData = block.rows.map((cells, at) => ({ cells, at }));
-const PAGE = 50, NUMERIC = new Set(["number"]);
-let shown = rowData, page = 0, sortBy = null, descending = false;
-const open = new Set(), $ = (id) => document.getElementById(id);
+const { columns, details } = block, PAGE = 50;
+let rowData = [], shown = [], page = 0, sortBy = null, descending = false;
+const open = new Set(), chunks = new Map(), $ = (id) => document.getElementById(id);
 
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+async function chunk(number) {
+  if (!chunks.has(number)) {
+    chunks.set(number, unpack($("chunk-" + number).textContent).then((text) => new DOMParser().parseFromString(text, "text/html").body.children));
+  }
+  return chunks.get(number);
+}
+async function fill(cell, at) {
+  const ready = $("detail-" + at); // drawn as it stands, not packed
+  if (ready) return void cell.append(ready.content.cloneNode(true));
+  try {
+    cell.append(document.importNode((await chunk(Math.floor(details[at] / block.size)))[details[at] % block.size], true));
+  } catch (error) {
+    cell.append("This browser cannot unpack what stands here; a newer one can. (" + error.message + ")");
+  }
+}
 function make(tag, text, className) {
   const element = document.createElement(tag);
   if (text !== undefined) element.textContent = text;
@@ -24,12 +42,16 @@ function compare(a, b) {
   const order = typeof x === "number" && typeof y === "number" ? x - y : String(x) < String(y) ? -1 : String(x) > String(y) ? 1 : 0;
   return (descending ? -order : order) || a.at - b.at;
 }
+function words(row) {
+  return (row.words ??= row.cells.filter((cell) => typeof cell === "string").join("\n").toLowerCase());
+}
 function filterRows() {
-  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), system = $("system").value, failed = $("failed").checked;
-  shown = rowData.filter(({ cells }) =>
-    (system === "" || cells[0] === system) && (!failed || cells[cells.length - 1]) &&
-    words.every((word) => cells.some((cell) => typeof cell !== "number" && cell !== null && String(cell).toLowerCase().includes(word))));
-  if (sortBy !== null) shown = shown.slice().sort(compare);
+  const wanted = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean), system = $("system").value;
+  const failed = $("failed").checked, changed = $("changed") && $("changed").checked;
+  shown = rowData.filter((row) =>
+    (system === "" || row.cells[0] === system) && (!failed || row.cells[row.cells.length - 1]) &&
+    (!changed || block.changed[row.at] === "1") && wanted.every((word) => words(row).includes(word)));
+  if (sortBy !== null) shown.sort(compare);
   page = 0;
   renderTable();
 }
@@ -38,23 +60,28 @@ function sortRows(at) {
   sortBy = at;
   filterRows();
 }
+function toggle(at) {
+  if (!open.delete(at)) open.add(at);
+  renderTable();
+  $("row-" + at).querySelector("button").focus();
+}
 function detailRow(at) {
   const row = make("tr", undefined, "detail"), cell = row.appendChild(make("td"));
+  row.id = "opened-" + at;
   cell.colSpan = columns.length + 1;
-  for (const [name, text] of Object.entries(details[at] || {})) {
-    cell.append(make("h4", name), make("pre", text));
-  }
-  const ready = $("detail-" + at); // drawn when the page was made
-  if (ready) cell.append(ready.content.cloneNode(true));
+  row.addEventListener("keydown", (event) => { if (event.key === "Escape") toggle(at); });
+  fill(cell, at);
   return row;
 }
 function dataRow({ cells, at }) {
   const row = make("tr", undefined, open.has(at) ? "open" : ""), first = row.appendChild(make("td"));
-  if (details[at]) {
+  if (details[at] >= 0) {
     const button = first.appendChild(make("button", open.has(at) ? "−" : "+"));
+    button.type = "button";
     button.setAttribute("aria-expanded", String(open.has(at)));
-    button.setAttribute("aria-label", "Details of " + cells[1]);
-    button.addEventListener("click", () => { if (!open.delete(at)) open.add(at); renderTable(); $("row-" + at).querySelector("button").focus(); });
+    if (open.has(at)) button.setAttribute("aria-controls", "opened-" + at);
+    button.setAttribute("aria-label", "Details of " + cells[0] + ", " + cells[1]);
+    button.addEventListener("click", () => toggle(at));
   }
   row.id = "row-" + at;
   cells.forEach((value, n) => row.append(make("td", cellText(value, columns[n]), columns[n].kind === "number" ? "n" : "id")));
@@ -62,12 +89,16 @@ function dataRow({ cells, at }) {
 }
 function renderTable() {
   const body = $("rows").tBodies[0], pages = Math.max(1, Math.ceil(shown.length / PAGE));
+  page = Math.max(0, Math.min(page, pages - 1));
   body.replaceChildren();
   for (const entry of shown.slice(page * PAGE, (page + 1) * PAGE)) {
     body.append(dataRow(entry));
     if (open.has(entry.at)) body.append(detailRow(entry.at));
   }
-  $("count").textContent = shown.length.toLocaleString("en-US") + " of " + rowData.length.toLocaleString("en-US") + " rows, page " + (page + 1) + " of " + pages;
+  if (!shown.length) body.appendChild(make("tr")).appendChild(make("td", "No row fits the filter.", "empty")).colSpan = columns.length + 1;
+  $("count").textContent = shown.length.toLocaleString("en-US") + " of " + rowData.length.toLocaleString("en-US") + " rows, page " + (page + 1) + " of " + pages.toLocaleString("en-US");
+  $("page").value = page + 1;
+  $("page").max = pages;
   $("previous").disabled = page === 0;
   $("next").disabled = page + 1 >= pages;
   [...$("rows").tHead.rows[0].cells].slice(1).forEach((cell, n) => {
@@ -75,27 +106,59 @@ function renderTable() {
     cell.firstChild.textContent = columns[n].title + (n !== sortBy ? "" : descending ? " ↓" : " ↑");
   });
 }
-function start() {
+function turnTo(number) {
+  page = number;
+  renderTable();
+}
+function showLinked() { // #row-12: that row, opened, wherever it stands
+  const found = /^#row-(\d+)$/.exec(location.hash), at = found ? Number(found[1]) : -1;
+  if (!rowData[at]) return;
+  if (!shown.includes(rowData[at])) {
+    $("filter").value = $("system").value = "";
+    for (const id of ["failed", "changed"]) if ($(id)) $(id).checked = false;
+    filterRows();
+  }
+  if (details[at] >= 0) open.add(at);
+  turnTo(Math.floor(shown.indexOf(rowData[at]) / PAGE));
+  $("row-" + at).scrollIntoView();
+  ($("row-" + at).querySelector("button") || $("rows").parentElement).focus({ preventScroll: true });
+}
+function goByArrow(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key], here = event.target.closest("tbody > tr > td:first-child > button");
+  if (!step || !here) return;
+  const all = [...$("rows").tBodies[0].querySelectorAll("tr[id^=row-] > td:first-child > button")], next = all[all.indexOf(here) + step];
+  if (next) next.focus();
+  event.preventDefault();
+}
+async function start() {
   const head = $("rows").tHead.rows[0];
-  head.append(make("th"));
+  head.append(make("td"));
   columns.forEach((column, n) => {
     const button = make("button", column.title), cell = make("th", undefined, column.kind === "number" ? "n" : "");
     cell.scope = "col";
+    button.type = "button";
     button.addEventListener("click", () => sortRows(n));
     cell.append(button);
     head.append(cell);
   });
+  rowData = (block.packed ? JSON.parse(await unpack(block.packed)) : block.rows).map((cells, at) => ({ cells, at }));
+  shown = rowData.slice();
   for (const name of new Set(rowData.map(({ cells }) => cells[0]))) $("system").append(new Option(name, name));
-  for (const id of ["filter", "system", "failed"]) $(id).addEventListener("input", filterRows);
-  $("previous").addEventListener("click", () => { page -= 1; renderTable(); });
-  $("next").addEventListener("click", () => { page += 1; renderTable(); });
+  for (const id of ["filter", "system", "failed", "changed"]) if ($(id)) $(id).addEventListener("input", filterRows);
+  $("previous").addEventListener("click", () => turnTo(page - 1));
+  $("next").addEventListener("click", () => turnTo(page + 1));
+  $("page").addEventListener("change", () => turnTo(Math.floor(Number($("page").value) || 1) - 1));
+  $("rows").addEventListener("keydown", goByArrow);
+  if ($("changed")) $("changed").disabled = !block.changed.includes("1");
   if ($("all")) $("all").addEventListener("click", () => {
-    const here = shown.slice(page * PAGE, (page + 1) * PAGE).map(({ at }) => at).filter((at) => details[at]);
+    const here = shown.slice(page * PAGE, (page + 1) * PAGE).map(({ at }) => at).filter((at) => details[at] >= 0);
     const every = here.every((at) => open.has(at));
     for (const at of here) if (every) open.delete(at); else open.add(at);
     renderTable();
   });
   if (block.open) rowData.forEach(({ at }) => open.add(at));
   renderTable();
+  addEventListener("hashchange", showLinked);
+  showLinked();
 }
 start();

@@ -195,7 +195,7 @@ def _row_data(runs: _Runs) -> dict[str, Any]:
     kept += [({"title": name, "kind": "text"}, texts[name]) for name in ("patch",) if any(texts[name])]
     kept.append(({"title": "problem", "kind": "text"}, texts["problem"]))
     cells = [list(row) for row in zip(*(values for _, values in kept), strict=True)]
-    details: list[dict[str, str] | None] = [{} if line.opens else None for line in lines]
+    details = [0 if line.opens else -1 for line in lines]
     return {"columns": [column for column, _ in kept], "rows": cells, "details": details, "open": len(lines) == 1}
 
 

@@ -1,0 +1,217 @@
+"""The rows of a page as data for its script: cells, and what each row opens to, packed so that the file stays small.
+
+What a row opens to is HTML that the one template made when the page was built. It is packed in chunks, which the script unpacks when a
+row is opened; nothing of it can run, for the policy of the page allows our own script alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from context_bench.core.records import EvalRow
+from context_bench.reports.detail import detail_html
+from context_bench.reports.page import Page
+from context_bench.reports.tally import changed, first, number, shape_of
+from context_bench.reports.text import script_json, visible
+
+MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
+PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
+PACKED_BYTES = 900_000  # for what rows open to, before base64 makes four of three
+LEAST_ROOM = 450  # packed bytes for one row, so that its first sentences can be read
+LIMITS = (20_000, 6000, 2000, 700, 250)  # characters of one text, tried in this order
+PER_CHUNK = 50  # rows
+_TEXT_COLUMNS = ("system", "example", "dataset", "shape", "trial")
+
+
+@dataclass(slots=True)
+class RowData:
+    """`block`: JSON for a data block; `chunks`: what rows open to, packed; `note`: what is not in the file and where to see it."""
+
+    block: str
+    chunks: list[str]
+    note: str
+
+
+def row_data(page: Page) -> RowData:
+    """Columns, rows as lists in their order, which of them were changed on the way, and where in the chunks their details are."""
+    facts = _Facts.of(page)
+    details = _Details(page, facts)
+    data: dict[str, Any] = {
+        "columns": _columns(page, facts.used),
+        "changed": "".join(map(str, facts.changed)),
+        "details": details.places,
+        "size": PER_CHUNK,
+    }
+    rows = [_cells(row, page, facts.used) for row in islice(page.rows, MOST_ROWS)]
+    if len(rows) > PLAIN_ROWS:
+        data["packed"] = packed(_json(rows))
+    else:
+        data["rows"] = rows
+    return RowData(script_json(_json(data)), details.chunks, " ".join(_notes(page, details)))
+
+
+def packed(text: str) -> str:
+    """`text` as the script unpacks it: zlib's format in base64."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+# Cells ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What one pass over the rows tells: the columns worth showing, and of each row whether it failed and whether it was changed."""
+
+    used: list[str]
+    failed: bytearray
+    changed: bytearray
+
+    @classmethod
+    def of(cls, page: Page) -> _Facts:
+        datasets, shapes, trials = set(), set(), set()
+        failed, differs = bytearray(), bytearray()
+        for row in islice(page.rows, MOST_ROWS):
+            datasets.add(row.dataset)
+            shapes.add(shape_of(row))
+            trials.add(row.trial)
+            failed.append(bool(row.errors))
+            differs.append(changed(row) is True)
+        shown = {"system": True, "example": True, "dataset": datasets != {""}, "shape": len(shapes) > 1, "trial": len(trials) > 1}
+        return cls([name for name in _TEXT_COLUMNS if shown[name]], failed, differs)
+
+
+def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
+    return [
+        *({"title": name, "kind": "text"} for name in used),
+        *({"title": visible(name, 40), "kind": "number", "digits": 4} for name in page.score_names),
+        *({"title": name, "kind": "number"} for name in ("sent", "forwarded")),
+        {"title": "latency s", "kind": "number", "digits": 3},
+        {"title": "cost $", "kind": "number", "digits": 6},
+        {"title": "failure", "kind": "text"},
+    ]
+
+
+def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
+    texts = {"system": row.system, "example": row.example_id, "dataset": row.dataset, "shape": shape_of(row), "trial": row.trial}
+    failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
+    return [
+        *(None if texts[name] is None else visible(texts[name]) for name in used),
+        *(_rounded(row.scores.get(name), 4) for name in page.score_names),
+        number(row.input_tokens),
+        number(row.output_tokens),
+        _rounded(row.latency, 4),
+        _rounded(first(row.usage, "cost", "cost_usd", "usd"), 8),
+        visible(failure, 160) if failure else None,
+    ]
+
+
+def _rounded(value: Any, digits: int) -> float | None:
+    known = number(value)
+    return None if known is None else round(known, digits)
+
+
+# Details -------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Room:
+    """Bytes shared out among rows as they come: what one leaves, the next ones get."""
+
+    left: int
+    rows: int
+
+    def share(self) -> int:
+        return self.left // max(1, self.rows)
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        self.rows -= 1
+
+
+@dataclass(slots=True)
+class _Details:
+    """What rows open to. Where there is no room for all, failed rows come first, then those that were changed on the way."""
+
+    places: list[int] = field(default_factory=list)  # by row: chunk * PER_CHUNK + place in it, or -1
+    chunks: list[str] = field(default_factory=list)
+    left_out: int = 0
+    cut: bool = False
+
+    def __init__(self, page: Page, facts: _Facts) -> None:
+        chosen = _chosen(facts, everything=page.details is not None)
+        self.places, self.chunks, self.cut = [-1] * len(facts.failed), [], False
+        self.left_out = len(facts.failed) - len(chosen) if page.details is not None else 0
+        room = _Room(PACKED_BYTES, len(chosen))
+        made = [(key, place, self._fitting(page, row, room)) for key, place, row in _in_order(page, chosen)]
+        made.sort(key=lambda entry: entry[0])  # rows of one example side by side: what they share is packed once
+        for start in range(0, len(made), PER_CHUNK):
+            part = made[start : start + PER_CHUNK]
+            self.chunks.append(packed("".join(f"<div>{html}</div>" for _, _, html in part)))
+            for offset, (_, place, _) in enumerate(part):
+                self.places[place] = start + offset
+
+    def _fitting(self, page: Page, row: EvalRow, room: _Room) -> str:
+        """The details of a row with texts as long as its share of the room allows."""
+        told = page.details(row) if page.details else None
+        share = max(LEAST_ROOM, room.share())
+        likely = [limit for limit in LIMITS if limit <= 2 * share]
+        self.cut = self.cut or len(likely) < len(LIMITS)
+        html, size = "", 0
+        for limit in likely or LIMITS[-1:]:
+            html = str(detail_html(row, told, limit=limit))
+            size = len(zlib.compress(html.encode("utf-8", "replace"), 6))
+            if size <= share:
+                break
+            self.cut = True
+        room.take(size)
+        return html
+
+
+def _chosen(facts: _Facts, *, everything: bool) -> set[int]:
+    """The rows that open: all of them if there is room; without texts only those that failed."""
+    most = PACKED_BYTES // LEAST_ROOM
+    failed = [at for at, is_so in enumerate(facts.failed) if is_so]
+    if not everything:
+        return set(failed[:most])
+    changed_ones = [at for at, is_so in enumerate(facts.changed) if is_so and not facts.failed[at]]
+    others = [at for at in range(len(facts.failed)) if not facts.failed[at] and not facts.changed[at]]
+    return set([*failed, *changed_ones, *others][:most])
+
+
+def _in_order(page: Page, chosen: set[int]) -> Iterator[tuple[tuple[str, str, int], int, EvalRow]]:
+    last = max(chosen, default=-1)
+    for place, row in enumerate(islice(page.rows, last + 1)):
+        if place in chosen:
+            yield (row.dataset, str(row.example_id), row.trial), place, row
+
+
+def _notes(page: Page, details: _Details) -> Iterator[str]:
+    rows = len(details.places)
+    if len(page.rows) > MOST_ROWS:
+        yield f"The first {MOST_ROWS:,} of {len(page.rows):,} rows; the JSON and CSV reports hold all of them."
+    if details.left_out:
+        yield (
+            f"{rows - details.left_out:,} of {rows:,} rows open here: failed ones first, then those that were changed on the way. "
+            "There is no room for the texts of the others."
+        )
+    if details.cut:
+        yield "Long texts are cut here."
+    if details.left_out or details.cut:
+        yield f"“{command(page)}” shows any row whole, and “context-bench view” all of them."
+
+
+def command(page: Page) -> str:
+    """The command that shows one row whole."""
+    run = page.manifest.get("run")
+    name = run.get("name") if isinstance(run, dict) else run
+    return f"context-bench diff {visible(name or 'RUN', 60)} EXAMPLE"
