@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
 PICTURES = HERE.parents[1] / "build" / "pictures"
 WIDE, NARROW = 1280, 390
+PATIENCE = 60_000  # ms; only a failure takes so long, on however busy a machine
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--force-color-profile=srgb", "--hide-scrollbars"),
@@ -54,7 +55,7 @@ class Watched:
         page.on("pageerror", lambda error: self.complaints.append(f"error in a script: {error}"))
         page.on("dialog", self._alerted)
         page.on("request", lambda request: self._asked(request, url))
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.goto(url)
         return page
 
@@ -84,7 +85,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Closed at the end of its file: Playwright keeps an event loop in the thread, which tests elsewhere need for their own."""
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         yield started

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import unicodedata
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -57,35 +59,55 @@ def _house(n: int) -> dict[str, Any]:
 def demo_like(folder: Path) -> Path:
     """The store of a run `houses` in which every page has something to show. `folder` is where we stand."""
     examples = [_house(n) for n in range(24)]
-    data = ["street.jsonl", "square.jsonl"]
-    for at, name in enumerate(data):
+    for at, name in enumerate(("street.jsonl", "square.jsonl")):
         lines(folder / name, examples[at::2])
+    _measure(folder, "houses", {"halves": "halves", "user-only": "user-only"}, "full,none,random_drop")
+    return folder / "store.db"
+
+
+def demo_like_again(folder: Path) -> None:
+    """A later run `houses-later` beside the one of `demo_like`, in which `halves` does no harm."""
+    _measure(folder, "houses-later", {"halves": "nothing"}, "full,none")
+
+
+def _measure(folder: Path, run: str, habits: dict[str, str], controls: str) -> None:
+    examples = [_house(n) for n in range(24)]
     key = {row["question"]: {"answer": row["answer"], "evidence": row["evidence"], "wrong": "I do not know."} for row in examples}
     rules = [{"when": {"text": "person of house 7 live"}, "status": 400, "error": "this question is refused"}]
-    store, port = folder / "store.db", free_port()
+    port = free_port()
     with ExitStack() as stack:
         model = ModelServer(Scripted({"answer_key": key, "rules": rules}))
         run_sync(model.start())
         stack.callback(_stop, model)
-        habits = ("halves", "user-only")
-        proxies = [stack.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{port}")) for habit in habits]
-        named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
-        datasets = [part for path in data for part in ("--dataset", path)]
-        options = [
-            "--controls",
-            "full,none,random_drop",
-            "--tap",
-            str(port),
-            "--upstream",
-            model.url,
-            "--model",
-            "gpt-4o-mini",
-            "--shape",
-            "openai-agent",
-        ]
-        more = ["--max-workers", "8", "--max-failures", "1", "--run", "houses", "--store", str(store), "--quiet"]
-        assert main([*named, *datasets, *options, *more, "--output", "json", "--out", str(folder / "houses.json")]) == 0
-    return store
+        made = {name: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for name, habit in habits.items()}
+        named = [part for name, proxy in made.items() for part in ("--proxy", stack.enter_context(proxy).url, "--name", name)]
+        options = ["--dataset", "street.jsonl", "--dataset", "square.jsonl", "--controls", controls, "--tap", str(port)]
+        options += ["--upstream", model.url, "--model", "gpt-4o-mini", "--shape", "openai-agent", "--max-workers", "8"]
+        told = ["--run", run, "--store", str(folder / "store.db"), "--quiet", "--output", "json", "--out", str(folder / f"{run}.json")]
+        assert main([*named, *options, *told, "--max-failures", "1"]) == 0
+
+
+class Gated:
+    """A system that answers one example for every `release()` of its gate."""
+
+    name = "gated"
+
+    def __init__(self) -> None:
+        self.gate, self.begun = threading.Semaphore(0), threading.Event()
+
+    def process(self, example: dict[str, Any]) -> dict[str, Any]:
+        self.begun.set()
+        self.gate.acquire()
+        return {**example, "response": example["answer"]}
+
+
+def going(store: Path, system: Gated) -> Future[Any]:
+    """A run `going` of six examples, begun in a thread of its own."""
+    examples = [_house(n) for n in range(6)]
+    thread = ThreadPoolExecutor(max_workers=1)
+    begun = thread.submit(evaluate, [system], examples, [AnswerQuality()], store=store, run="going", progress=False, max_workers=1)
+    thread.shutdown(wait=False)  # it ends with its work
+    return begun
 
 
 # Hostile: whatever data can say, in every place where a page or a terminal shows it -------------------------------------------------------

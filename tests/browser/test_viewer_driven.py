@@ -1,0 +1,224 @@
+"""`context-bench view` in a real browser: runs, search, rows, what was sent and forwarded, two runs compared, a run as it goes."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import expect
+
+from context_bench.cli.view import stored_result
+from context_bench.llm.background import run_sync
+from context_bench.viewer import Viewer
+
+from . import material
+
+pytestmark = pytest.mark.program("chromium")
+
+
+@contextmanager
+def viewing(store):
+    viewer = Viewer(store, result_of=stored_result)
+    run_sync(viewer.start())
+    try:
+        yield viewer
+    finally:
+        run_sync(viewer.stop())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        made = tmp_path_factory.mktemp("viewer")
+        patch.chdir(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def viewer(folder, aside):
+    """The viewer of a store with two comparable runs."""
+    store = aside(material.demo_like, folder)
+    aside(material.demo_like_again, folder)
+    with viewing(store) as served:
+        yield served
+
+
+@pytest.fixture
+def visit(open_page):
+    """(viewer, path) → the page there, entered with the token."""
+
+    def visited(viewer, path="/", **how):
+        token = viewer.url.partition("?")[2]
+        address, hash_, fragment = path.partition("#")
+        return open_page(f"{viewer.address}{address}{'&' if '?' in address else '?'}{token}{hash_}{fragment}", **how)
+
+    return visited
+
+
+def overflow(page):
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def run_page(page, name):
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+
+
+def row_page(page, system, example):
+    """From the page of a run to one row, as a person would."""
+    page.get_by_role("searchbox").fill(example)
+    page.get_by_role("combobox", name="System").select_option(system)
+    expect(page.locator("table.rows tbody tr").first).to_contain_text(system)
+    page.get_by_role("link", name=example).first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(example)
+
+
+def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
+    page = visit(viewer)
+    expect(page.locator("table.runs tbody tr")).to_have_count(2)
+    expect(page.locator("table.runs")).to_contain_text("inferior")
+    assert overflow(page) == 0
+    take(page, "viewer-list")
+    assert "token" not in page.url
+
+
+def test_runs_are_found_by_name(viewer, visit):
+    page = visit(viewer)
+    page.get_by_role("searchbox").fill("later")
+    page.keyboard.press("Enter")
+    expect(page.locator("table.runs tbody tr")).to_have_count(1)
+    expect(page.get_by_role("link", name="houses-later")).to_be_visible()
+
+
+def test_a_run_shows_the_same_parts_as_its_report(viewer, visit):
+    page = visit(viewer)
+    run_page(page, "houses")
+    expect(page.get_by_role("heading", name="Verdicts")).to_be_visible()
+    expect(page.locator("figure svg").first).to_be_attached()
+    assert overflow(page) == 0
+
+
+def test_rows_are_searched_filtered_and_sorted(viewer, visit):
+    page = visit(viewer)
+    run_page(page, "houses")
+    page.get_by_role("checkbox", name="failed only").check()
+    expect(page.locator("table.rows tbody tr:not(.hit)")).to_have_count(6)
+    expect(page.locator("table.rows")).to_contain_text("Refused")
+    page.get_by_role("link", name="All rows").click()
+    page.get_by_role("combobox", name="System").select_option("halves")
+    expect(page.locator("form.tools .count").last).to_contain_text("of 24 rows")
+    page.locator("table.rows thead").get_by_role("link", name="f1", exact=True).click()
+    expect(page.locator("table.rows th[aria-sort]")).to_have_attribute("aria-sort", "descending")
+    titles = page.locator("table.rows thead th").all_inner_texts()
+    at = next(number for number, title in enumerate(titles) if title.startswith("f1"))
+    shown = [float(text) for text in page.locator(f"table.rows tbody tr > :nth-child({at + 1})").all_inner_texts() if text != "—"]
+    assert shown == sorted(shown, reverse=True)
+    assert set(shown) == {0.0, 1.0}
+
+
+def test_a_row_shows_what_was_dropped_added_and_kept(viewer, visit, take):
+    page = visit(viewer)
+    run_page(page, "houses")
+    row_page(page, "halves", "house-03")
+    sent = page.locator(".told .exchange")
+    expect(sent.locator("del").first).to_be_attached()
+    assert any("of house 3 is a" in text for text in sent.locator("del").all_text_contents()), "it stands in the second half"
+    expect(sent.locator(".message").last).to_contain_text("Lane 0 runs past house 3")
+    expect(page.get_by_text("I do not know.").first).to_be_visible()
+    assert overflow(page) == 0
+    take(page, "row", prepare=lambda: page.locator(".told .exchange").first.scroll_into_view_if_needed())
+
+
+def test_a_row_shows_the_role_that_was_changed(viewer, visit):
+    page = visit(viewer)
+    run_page(page, "houses")
+    row_page(page, "user-only", "house-02")
+    changed = page.locator(".told .message", has=page.locator(".badge", has_text="role changed"))
+    expect(changed).to_have_count(4)
+    expect(changed.first.locator(".role")).to_have_text("system → user")
+
+
+def test_an_address_leads_straight_to_a_row_and_the_arrows_lead_on(viewer, visit):
+    page = visit(viewer)
+    run_page(page, "houses")
+    row_page(page, "halves", "house-03")
+    url = page.url
+    again = visit(viewer, url.removeprefix(viewer.address))
+    expect(again.get_by_role("heading", level=1)).to_contain_text("house-03")
+    again.goto(url.partition("?")[0])
+    again.keyboard.press("ArrowRight")
+    expect(again.get_by_role("heading", level=1)).not_to_contain_text("house-03")
+    again.keyboard.press("ArrowLeft")
+    expect(again.get_by_role("heading", level=1)).to_contain_text("house-03")
+
+
+def test_two_runs_are_compared(viewer, visit, take):
+    page = visit(viewer)
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Two runs compared")
+    expect(page.locator("main")).to_contain_text(re.compile("better|Not comparable"))
+    assert overflow(page) == 0
+    take(page, "compare")
+
+
+def test_a_running_run_is_told_as_it_goes_until_it_ends(folder, visit):
+    store, system = folder / "going.db", material.Gated()
+    begun = material.going(store, system)
+    try:
+        assert system.begun.wait(60)  # so the store is there
+        system.gate.release(2)
+        with viewing(store) as viewer:
+            page = visit(viewer)
+            run_page(page, "going")
+            progress = page.locator("[data-events]")
+            expect(progress).to_contain_text("2 of")
+            system.gate.release()
+            expect(progress).to_contain_text("3 of")
+            system.gate.release(3)
+            expect(page.locator(".lead .status")).to_have_text("done")
+            expect(page.locator(".lead")).to_contain_text("6 rows")
+    finally:
+        system.gate.release(6)
+        begun.result()
+
+
+def test_hostile_texts_are_texts_in_the_viewer(folder, aside, visit):
+    with viewing(aside(material.hostile, folder)) as viewer:
+        page = visit(viewer, width=390, height=844)
+        for step in ("the list", "the run", "a row", "two rows"):
+            if step == "the run":
+                page.locator("table.runs tbody th a").click()
+                expect(page.get_by_role("heading", name="Verdicts")).to_be_visible()
+            elif step == "a row":
+                page.locator("table.rows tbody tr").first.get_by_role("link").first.click()
+                expect(page.locator(".told")).to_contain_text(material.MARKUP)
+            elif step == "two rows":
+                page.get_by_role("link", name="side by side").first.click()
+                expect(page.locator(".told")).to_have_count(2)
+            shown = page.locator("body").inner_text()
+            assert "<img src=x onerror=alert(" in shown, step
+            assert material.acting(shown) == "", step
+            assert page.locator("img").count() == 0, step
+            assert page.evaluate("document.scripts.length") == 1, step
+            assert overflow(page) == 0, step
+
+
+@pytest.mark.program("npm")
+def test_no_barriers_in_any_page_of_the_viewer(viewer, visit, no_barriers):
+    page = visit(viewer)
+    expect(page.locator("table.runs")).to_contain_text("inferior")
+    no_barriers(page)
+    run_page(page, "houses")
+    expect(page.get_by_role("heading", name="Verdicts")).to_be_visible()
+    no_barriers(page)
+    row_page(page, "halves", "house-03")
+    no_barriers(page)
+    page.goto(viewer.address)
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("main")).to_contain_text(re.compile("better|Not comparable"))
+    no_barriers(page)
