@@ -12,6 +12,7 @@ from context_bench.core.summaries import combined
 
 if TYPE_CHECKING:
     import pandas
+    import polars
 
 __all__ = ["Comparison", "Estimate", "EvalResult", "EvalRow"]
 
@@ -40,6 +41,7 @@ class EvalResult(Result):
             summary=summary,
             estimates={},
             comparisons=[],
+            by_type=[],
             failures={},
             wire={},
             replay={},
@@ -78,16 +80,29 @@ class EvalResult(Result):
             summary=read["summary"],
             estimates=estimates,
             comparisons=compared,
+            by_type=[_record(Comparison, one) for one in read.get("by_type", [])],
             notes=list(read.get("notes", [])),
             setups=[_setup(item) for item in read.get("setups", [])],
             **plain,
         )
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """One line per row: identity, tokens, latency, scores, metadata. Needs pandas."""
+        """One line per row: identity, tokens, latency, scores, metadata, each in a column of its own. Needs pandas (`MissingExtra`)."""
         from context_bench.reports.frames import to_dataframe
 
         return to_dataframe(self.rows)
+
+    def to_arrow(self) -> Any:
+        """The rows as a `pyarrow.Table` with the columns and types of `reports.frames`, whatever was measured."""
+        from context_bench.reports.frames import to_arrow
+
+        return to_arrow(self.rows)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as polars has them: the columns of `to_arrow`. Needs polars (`MissingExtra`)."""
+        from context_bench.reports.frames import to_polars
+
+        return to_polars(self.rows)
 
     def _repr_html_(self) -> str:
         from context_bench.reports import build_page, repr_html

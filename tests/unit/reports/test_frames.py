@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from context_bench.core.errors import MissingExtra
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import to_dataframe
+from context_bench.reports.frames import to_arrow, to_polars
+from context_bench.results import EvalResult
 
 
 def test_documented_columns_come_first_then_scores_then_metadata(result: Result) -> None:
@@ -42,3 +46,54 @@ def test_without_pandas_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match="frames"):
         to_dataframe([])
+
+
+BARE = EvalRow("a", 1, {}, None, None, latency=None)
+ODD = EvalRow(
+    "b\ud800", "one", {"f1": 0.5, "latency": 2.0}, 10, 5, {"k": [1, {"x": float("nan")}]}, latency=1.5, dataset="d", trial=1, group="g",
+    errors={"system": "Timeout: late", "judge": "no"}, usage={"cost": 0.25},
+)  # fmt: skip
+
+
+def test_arrow_has_one_schema_whatever_was_measured() -> None:
+    nothing, bare, odd = to_arrow([]), to_arrow([BARE]), to_arrow([BARE, ODD])
+    assert nothing.schema == bare.schema
+    assert odd.select(bare.column_names).schema == bare.schema
+    assert odd.column_names == [
+        "system", "example_id", "dataset", "input_tokens", "output_tokens", "latency", "trial", "group", "cluster", "error", "cost",
+        "score.f1", "score.latency", "errors", "usage", "wire", "metadata",
+    ]  # fmt: skip
+    assert bare.schema.field("input_tokens").type == pa.int64()
+    assert bare.schema.field("cost").type == pa.float64()
+    first, second = odd.to_pylist()
+    assert (first["example_id"], first["score.f1"], first["latency"], first["metadata"]) == ("1", None, None, None)
+    assert (second["example_id"], second["score.latency"], second["latency"], second["cost"]) == ("one", 2.0, 1.5, 0.25)
+    assert second["error"] == "Timeout: late"
+    assert second["metadata"] == '{"k": [1, {}]}'
+
+
+def test_polars_and_arrow_are_the_same_table_and_the_way_back_is_too() -> None:
+    rows = [BARE, ODD] * 700
+    result = EvalResult(rows=rows, summary={})
+    assert result.to_polars().to_arrow().to_pylist() == result.to_arrow().to_pylist()
+    assert result.to_arrow().num_rows == 1_400
+    assert result.to_dataframe()["example_id"].to_list()[:2] == [1, "one"]
+
+
+def test_rows_are_read_once() -> None:
+    def once() -> Iterator[EvalRow]:
+        yield from (BARE, ODD)
+
+    assert len(to_dataframe(once())) == to_arrow(once()).num_rows == len(to_polars(once())) == 2
+
+
+def test_types_of_a_data_frame_hold_when_everything_is_missing() -> None:
+    for frame in (to_dataframe([]), to_dataframe([BARE])):
+        assert [str(frame[name].dtype) for name in ("input_tokens", "output_tokens", "latency")] == ["Int64", "Int64", "float64"]
+
+
+@pytest.mark.parametrize(("convert", "module"), [(to_polars, "polars"), (to_arrow, "pyarrow")])
+def test_without_the_package_it_says_which_extra(convert: object, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match="frames"):
+        convert([])  # type: ignore[operator]
