@@ -34,6 +34,12 @@ SERIOUS = """async (rules) => {
 }"""
 
 
+def overflow(page: Page) -> int:
+    """How many pixels the page is wider than its window."""
+    wider: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return wider
+
+
 @dataclass
 class Watched:
     """Pages of one test, and what the browser complained about on them."""
@@ -140,6 +146,7 @@ def take() -> Callable[..., None]:
                 page.emulate_media(color_scheme=scheme)
                 if prepare:
                     prepare()
+                assert overflow(page) == 0, f"{name} is wider than a window of {width} pixels"
                 target = page.locator(part).first if part else page
                 target.screenshot(path=PICTURES / f"{name}-{scheme}-{width}.png", animations="disabled")
 

@@ -14,6 +14,7 @@ from context_bench.reports.traces.page import to_html as traces_html
 
 from ..unit.reports.trace_runs import scored
 from . import material
+from .conftest import overflow
 
 pytestmark = pytest.mark.program("chromium")
 ROWS = "#rows tbody tr[id^=row-]"
@@ -65,11 +66,6 @@ def column(page, title):
     """The texts of the rows' column with this title, as shown now."""
     titles = [text.rstrip(" ↑↓") for text in page.locator("#rows thead tr > *").all_inner_texts()]
     return page.locator(f"{ROWS} > td:nth-child({titles.index(title) + 1})").all_inner_texts()
-
-
-def overflow(page):
-    """How many pixels the page is wider than its window."""
-    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def test_verdicts_come_first_and_pictures_are_taken(houses, read, take):

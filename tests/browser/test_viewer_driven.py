@@ -13,6 +13,7 @@ from context_bench.llm.background import run_sync
 from context_bench.viewer import Viewer
 
 from . import material
+from .conftest import overflow
 
 pytestmark = pytest.mark.program("chromium")
 
@@ -54,10 +55,6 @@ def visit(open_page):
         return open_page(f"{viewer.address}{address}{'&' if '?' in address else '?'}{token}{hash_}{fragment}", **how)
 
     return visited
-
-
-def overflow(page):
-    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 def run_page(page, name):
@@ -180,6 +177,8 @@ def test_a_running_run_is_told_as_it_goes_until_it_ends(folder, visit):
             system.gate.release(3)
             expect(page.locator(".lead .status")).to_have_text("done")
             expect(page.locator(".lead")).to_contain_text("6 rows")
+            expect(page.locator("#summary section").first).to_be_visible()
+            page.close()
     finally:
         system.gate.release(6)
         begun.result()
