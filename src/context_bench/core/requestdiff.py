@@ -15,7 +15,7 @@ from typing import Any, Literal
 from context_bench.core.alignment import align
 from context_bench.core.keys import canonical_json
 from context_bench.core.wire import Part, WireMessage, WireRequest
-from context_bench.core.wordiff import Span, count_words, diff_texts
+from context_bench.core.wordiff import Span, count_words, diff_texts, words_of
 
 State = Literal["kept", "changed", "dropped", "added"]
 _JOINT = "\n\n"  # between the texts of messages that became one, or that one became
@@ -137,7 +137,7 @@ def _roles(messages: list[WireMessage]) -> str | None:
 
 def _meetings(sent: Sequence[WireMessage], forwarded: Sequence[WireMessage], a: list[str], b: list[str]) -> list[_Met]:
     pairs = align(sent, forwarded)
-    _apart(pairs, a, b)
+    _take_apart(pairs, sent, a, b)
     met = {i: _Met([i], [j]) for i, j in pairs.items()}
     taken = set(pairs.values())
     left, fresh = [i for i in range(len(a)) if i not in met], [j for j in range(len(b)) if j not in taken]
@@ -166,13 +166,22 @@ def _meetings(sent: Sequence[WireMessage], forwarded: Sequence[WireMessage], a: 
 _TELLING = 8
 
 
-def _apart(pairs: dict[int, int], a: list[str], b: list[str]) -> None:
-    """Takes apart what was paired by its place only, where the whole text is said elsewhere."""
+def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str], b: list[str]) -> None:
+    """Takes apart what was paired by its place only: its whole text is said elsewhere, or the two have not one word in common."""
     taken = set(pairs.values())
-    free = {b[j]: j for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
+    free = {b[j] for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
     for i, j in list(pairs.items()):
-        if a[i] != b[j] and a[i] in free:
+        if a[i] != b[j] and (a[i] in free or not (sent[i].tool_call_id or sent[i].tool_calls or _alike(a[i], b[j]))):
             del pairs[i]
+
+
+def _alike(text: str, other: str) -> bool:
+    """Whether they share a word, as far as that can be told of short texts."""
+    words, others = ({word.lower() for word in words_of(each[:_LOOKED_AT])} for each in (text, other))
+    return min(len(words), len(others)) < _FEW or not words.isdisjoint(others)
+
+
+_FEW, _LOOKED_AT = 3, 20_000
 
 
 def _merge(into: _Met, i: int, a: list[str], text: str) -> None:

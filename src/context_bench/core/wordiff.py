@@ -45,8 +45,13 @@ def diff_texts(sent: str, forwarded: str) -> list[Span]:
     return _spans(_slid(_sensible(_ops(a, b), a, b), a, b), a, b)
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, as the diff takes it apart; white space and marks are none."""
+    return _WORD.findall(text)
+
+
 def count_words(text: str) -> int:
-    """Words in a text, as the diff takes it apart; white space and marks are none."""
+    """How many words a text has."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
