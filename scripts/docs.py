@@ -19,7 +19,7 @@ from blocks import ROOT
 SITE = ROOT / "site"
 DOCS = ROOT / "docs"
 #: What the theme puts into pages that are read from disk. Ours does the same, from here.
-_SHIM = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"></script>')
+_SHIM = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 #: Elements whose address the browser fetches by itself.
 _FETCHED = {

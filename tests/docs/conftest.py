@@ -18,6 +18,7 @@ from context_bench.__main__ import main
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.systems.sentence_model import SentenceModel
 from context_bench.testing.hub import MiniHub, catalogue_fixtures
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
@@ -62,6 +63,19 @@ def judge():
     run_sync(server.stop())
 
 
+class Reader:
+    """A model that finds sentences, where a page has one of its own listening."""
+
+    def __init__(self, port):
+        self.server = ModelServer(SentenceModel(), port=port)
+
+    def __enter__(self):
+        return run_sync(self.server.start())
+
+    def __exit__(self, *error):
+        run_sync(self.server.stop())
+
+
 class World:
     """One page's: a folder, a home, and addresses of its own in the place of those it names."""
 
@@ -84,7 +98,7 @@ class World:
             if f":{port}" in text and f"--port {port}" not in text:
                 started.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{self.ports[TAP]}", int(self.ports[port])))
         if re.search(rf"(127\.0\.0\.1|localhost):{FRONT}", text) and "--front" not in text:
-            started.enter_context(MisbehavingProxy("nothing", self.model.url, int(self.ports[FRONT])))
+            started.enter_context(Reader(int(self.ports[FRONT])))
         return started
 
 
@@ -124,8 +138,11 @@ def bench(*words):
 
 def boxes(number=8):
     """A file of questions, and a model that knows an answer where it is in the context."""
-    lines = [{"id": i, "context": f"Box {i} holds word{i}.", "question": f"What is in {i}?", "answer": f"word{i}"} for i in range(number)]
-    key = {line["question"]: {"answer": line["answer"], "evidence": line["context"]} for line in lines}
+    lines = [
+        {"id": i, "context": f"Box {i} holds word{i}. It is closed.", "question": f"What is in {i}?", "answer": f"word{i}"}
+        for i in range(number)
+    ]
+    key = {line["question"]: {"answer": line["answer"], "evidence": f"holds {line['answer']}."} for line in lines}
     Path("boxes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     Path("boxes.json").write_text(json.dumps({"answer_key": key}))
 
@@ -133,7 +150,8 @@ def boxes(number=8):
 def one_run(world, name="mine", *more):
     """A small run in the store, the newest one."""
     boxes()
-    bench("--dataset", "boxes.jsonl", "--controls", "full,none", "--upstream", "scripted:boxes.json", "--run", name, *more)
+    arms = ("--system", "random_drop:keep=0.5", "--controls", "full,none")
+    bench("--dataset", "boxes.jsonl", *arms, "--upstream", "scripted:boxes.json", "--run", name, *more)
 
 
 def two_runs(world):
@@ -175,7 +193,7 @@ def some_sessions(world):
     recorded_traces(world)
     Path("my-sessions").mkdir()
     Path("session.jsonl").rename("my-sessions/session.jsonl")
-    program(world.folder, "my-filter", "cat")
+    program(world.folder, "my-filter", "cat >/dev/null; echo '{\"text\": \"Something was done.\"}'")
 
 
 def stand_in_llmlingua(world):

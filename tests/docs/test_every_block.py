@@ -34,7 +34,7 @@ LESS = (
     (r"-n \d+", "-n 2"),
     (r"bundled:sessions(?![/\w])", "bundled:sessions/order-sync-zh"),
     (r"compress run (?=--)", "compress run bundled:sessions/order-sync-zh "),
-    (r"bundled:repo-tasks(?![:\w])", "bundled:repo-tasks:split-parsing"),
+    (r"(?<!scripted:)bundled:repo-tasks(?![:\w])", "bundled:repo-tasks:split-parsing"),
     (r"--trials \d+", "--trials 1"),
     (r"tokens=32k", "tokens=1200"),
     (r"bundled:long-context(?= )", "bundled:long-context:tokens=1200"),
