@@ -169,9 +169,10 @@ _TELLING = 8
 def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str], b: list[str]) -> None:
     """Takes apart what was paired by its place only: its whole text is said elsewhere, or the two have not one word in common."""
     taken = set(pairs.values())
-    free = {b[j] for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
+    fresh = {b[j] for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
+    left = {a[i] for i in range(len(a)) if i not in pairs and len(a[i]) >= _TELLING}
     for i, j in list(pairs.items()):
-        if a[i] != b[j] and (a[i] in free or not (sent[i].tool_call_id or sent[i].tool_calls or _alike(a[i], b[j]))):
+        if a[i] != b[j] and (a[i] in fresh or b[j] in left or not (sent[i].tool_call_id or sent[i].tool_calls or _alike(a[i], b[j]))):
             del pairs[i]
 
 
