@@ -1,16 +1,16 @@
 """The plots in docs/statistics.md are what their script makes; those that take long are looked at only for what they say."""
 
-import importlib.util
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location("statistics_plots", ROOT / "scripts" / "statistics_plots.py")
-plots = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(plots)
+sys.path.insert(0, str(ROOT / "scripts"))
+import statistics_plots as plots  # noqa: E402
+
 SLOW = {"clusters", "verdicts"}  # simulations of some ten seconds
 PAGE = (ROOT / "docs" / "statistics.md").read_text()
 
