@@ -141,7 +141,7 @@ def _told(work: Callable[[Any], Worked], where: str) -> Worked:
         with closing(open_reading(where)) as store:
             worked = work(store)
     except NotComparable as error:
-        worked = Worked(failure=str(error), refused=True)
+        worked = Worked(failure=str(error), refused="insist" in str(error))
     except ContextBenchError as error:
         worked = Worked(failure=str(error))
     except Exception as error:

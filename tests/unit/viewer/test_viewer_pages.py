@@ -1,0 +1,266 @@
+"""What the pages show is what the store holds: lists, pages of rows, searches, comparisons, a run as it goes."""
+
+import asyncio
+import html
+import re
+
+import pytest
+
+from context_bench.cli.view import stored_result
+from context_bench.engine import list_runs, open_store, rows
+from context_bench.engine.store import browsing, searching
+from context_bench.viewer import Viewer
+from context_bench.viewer.asking import PAGE
+
+from .conftest import HOSTILE, Speller, examples, run, session_with
+
+
+async def text_of(session, address, status=200):
+    async with session.get(address) as response:
+        text = await response.text()
+        assert response.status == status, text
+        return text
+
+
+def shown(text):
+    """(place, example id) of the rows in a page, in order."""
+    return [(place, html.unescape(name)) for place, name in re.findall(r'/rows/(\d+-\d+-\d+)[^"]*">([^<]*)</a></th>', text)]
+
+
+@pytest.fixture(scope="module")
+def first(store_path):
+    with open_store(store_path) as store:
+        return list(rows(store, "first"))
+
+
+def places(found):
+    """Rows as their places in the plan: arms `full` and `short` are 0 and 1, and positions are the numbers in the ids."""
+    return [f"{('full', 'short').index(row.system)}-{row.example_id.rpartition('-')[2]}-{row.trial}" for row in found]
+
+
+async def every_place(session, address):
+    """The places on all pages, following what leads on."""
+    found = []
+    while address:
+        text = await text_of(session, address)
+        found += [place for place, _ in shown(text)]
+        following = re.search(r'<a href="([^"]*)" rel="next"', text)
+        address = html.unescape(following[1]).partition("#")[0] if following else None
+    return found
+
+
+async def test_runs_newest_first_and_found_by_words(session):
+    text = await text_of(session, "/")
+    names = [name for name in re.findall(r'<a href="/runs/\w+">([^<]*)</a>', text) if name in ("first", "second", "other")]
+    assert names == ["other", "second", "first"]
+    assert "4 runs" in text
+    some = await text_of(session, "/?q=sec")
+    assert "1 run<" in some
+    assert ">second</a>" in some
+    assert "No run has" in await text_of(session, "/?q=%25")
+    assert "3 runs" in await text_of(session, "/?q=done+short")
+
+
+def _known(key, descending):
+    """As the pages sort: unknown last either way, equals in plan order."""
+
+    def ordered(found):
+        known = [row for row in found if key(row) is not None]
+        return sorted(known, key=key, reverse=descending) + [row for row in found if key(row) is None]
+
+    return ordered
+
+
+ORDERS = {
+    "": lambda found: found,
+    "sort=score:f1": _known(lambda row: row.scores.get("f1"), False),
+    "sort=score:f1&order=down": _known(lambda row: row.scores.get("f1"), True),
+    "sort=latency&order=down": _known(lambda row: row.latency, True),
+    "sort=sent": _known(lambda row: row.input_tokens, False),
+    "sort=dataset": _known(lambda row: row.dataset, False),
+    "sort=failure": _known(lambda row: row.errors.get("system"), False),
+    "system=short": lambda found: [row for row in found if row.system == "short"],
+    "dataset=odd&failed=1": lambda found: [row for row in found if row.dataset == "odd" and row.errors],
+    "failed=1&system=full&sort=score:other": lambda found: [row for row in found if row.errors and row.system == "full"],
+}
+
+
+@pytest.mark.parametrize("asked", ORDERS)
+async def test_sorted_and_filtered_rows_are_those_of_the_store(session, first, asked):
+    expected = ORDERS[asked](first)
+    if "order=down" in asked:  # `sorted(reverse=True)` keeps equals in order, as the pages do
+        assert len(expected) == len(first)
+    text = await text_of(session, f"/runs/first?{asked}")
+    assert f"of {len(expected):,} rows" in text
+    found = await every_place(session, f"/runs/first?{asked}")
+    assert len(shown(text)) == min(PAGE, len(expected))
+    assert found == places(expected)
+
+
+async def test_a_search_finds_what_the_rows_say(session, first):
+    assert await every_place(session, "/runs/first?q=EX-12") == places(row for row in first if "ex-12" in row.example_id)
+    assert await every_place(session, "/runs/first?q=gold7+word2&system=short") == places(
+        row for row in first if row.system == "short" and re.match(r"ex-7\d?$", row.example_id) and _number(row) % 3 == 2 and not row.errors
+    )
+    failed = await text_of(session, "/runs/first?q=no+answer+onerror")
+    assert len(shown(failed)) == sum(1 for row in first if row.errors)
+    assert "Looked at all 260 rows" in failed
+    assert "<mark>" in failed
+    assert "No row is like that" in await text_of(session, "/runs/first?q=nowhere-to-be-found")
+
+
+def _number(row):
+    return int(row.example_id.rpartition("-")[2])
+
+
+async def test_a_search_that_stops_early_says_so_and_goes_on(served, session):
+    library = served.library
+    listed = library.run("first")
+    order = browsing.places(library.store, listed, browsing.Asked())
+    ticks = iter(range(10**6))
+    some = searching.search(library.store, listed, order, "gold", seconds=0.5, monotonic=lambda: float(next(ticks)))
+    assert some.stopped == "after 0.5 s"
+    assert 0 < some.looked < some.total == len(order)
+    assert len(some.hits) == some.looked
+    rest = await text_of(session, f"/runs/first?q=gold&from={some.looked}")
+    assert f"Looked at the last {some.total - some.looked} rows" in rest
+
+
+async def test_a_row_its_neighbours_and_the_other_systems(session, first):
+    order = places(row for row in first if row.errors)
+    text = await text_of(session, f"/runs/first/rows/{order[3]}?failed=1")
+    assert f"row 4 of {len(order)}" in text
+    assert re.search(rf'/rows/{order[2]}\?failed=1" rel="prev"', text)
+    assert re.search(rf'/rows/{order[4]}\?failed=1" rel="next"', text)
+    whole = await text_of(session, "/runs/first/rows/1-4-0")
+    assert "gold4" in whole
+    assert "What is the word? (4)" in whole
+    assert "word1 of short" in whole
+    assert "The same example by the other systems" in whole
+    link = html.unescape(re.search(r'href="(/pair\?[^"]*)"', whole)[1])
+    pair = await text_of(session, link)
+    assert "word1 of short" in pair
+    assert "word0 of full" in pair
+    assert "different examples" not in pair
+
+
+async def test_the_summary_is_the_reports_and_is_not_waited_for(session):
+    page = await text_of(session, "/runs/first")
+    assert 'data-fragment="/runs/' in page
+    assert "Worked out" not in page
+    part = await text_of(session, "/runs/first/summary?part")
+    assert "<html" not in part
+    assert re.search(r"short.*full", part, re.S)
+    assert "Manifest" in part
+    again = await text_of(session, "/runs/first")
+    assert "Worked out" in again
+    assert 'class="verdicts small"' in await text_of(session, "/")
+
+
+async def test_two_runs_compared_pair_by_pair(store_path, session):
+    with open_store(store_path) as store:
+        ids = {record.name: record.id for record in list_runs(store)}
+        one, other = ({(row.system, row.example_id): row.scores.get("f1") for row in rows(store, name)} for name in ("first", "second"))
+    both = f"/compare?run={ids['second']}&run={ids['first']}"
+    moved = sum(1 for key, score in one.items() if key[0] == "short" and None not in (score, other[key]) and score != other[key])
+    assert f'data-fragment="/compare?run={ids["first"]}&amp;run={ids["second"]}' in await text_of(session, both)  # the earlier one first
+    told = await text_of(session, f"{both}&wait")
+    assert f"{moved} examples got another score" in told
+    assert "short before" in told
+    pair = html.unescape(re.search(r'href="(/pair\?[^"]*)"', told)[1])
+    assert "of short" in await text_of(session, pair)
+
+
+async def test_runs_that_measured_different_things_are_refused_in_words_and_compared_when_insisted_on(store_path, session):
+    with open_store(store_path) as store:
+        ids = {record.name: record.id for record in list_runs(store)}
+    both = f"/compare?run={ids['first']}&run={ids['other']}"
+    refused = await text_of(session, f"{both}&part")
+    assert "Not comparable as they are" in refused
+    assert "model" in refused
+    assert "--force" not in refused
+    insisted = html.unescape(re.search(r'href="(/compare\?[^"]*force[^"]*)"', refused)[1])
+    assert "Compared although" in await text_of(session, f"{insisted}&part")
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "said"),
+    [
+        ("/runs/nope", 404, "nope"),
+        ("/nowhere", 404, "no such page"),
+        ("/runs/first/rows/9-9-9", 404, "9-9-9"),
+        ("/runs/first/rows/0-99999-0", 404, "0-99999-0"),
+        ("/runs/first/rows/x", 400, "ARM-POSITION-TRIAL"),
+        ("/runs/first/rows/9999999999-9999999999-9999999999", 404, "9999999999"),
+        ("/runs/first?sort=nonsense", 400, "cannot be sorted by"),
+        ("/runs/first?system=nobody", 404, "nobody"),
+        ("/runs/first?page=x", 400, "not a whole number"),
+        ("/compare", 400, "two"),
+        ("/compare?run=first&run=first", 400, "two"),
+        ("/compare?run=first&run=nope", 404, "nope"),
+        ("/pair?row=first/0-0-0", 400, "Two rows"),
+        ("/pair?row=first&row=second", 400, "names no row"),
+    ],
+)
+async def test_what_is_not_there_is_said_in_words(session, address, status, said):
+    assert said in html.unescape(await text_of(session, address, status))
+
+
+async def test_a_page_beyond_the_last_is_the_last(session, first):
+    assert [place for place, _ in shown(await text_of(session, "/runs/first?page=999"))] == places(first[250:])
+
+
+async def test_hostile_texts_are_text_on_every_page(store_path, session):
+    with open_store(store_path) as store:
+        hostile = next(record for record in list_runs(store) if record.name.startswith("run "))
+    pages = [
+        "/",
+        f"/runs/{hostile.id}",
+        f"/runs/{hostile.id}?q=onerror",
+        f"/runs/{hostile.id}?q=%3C/script%3E",
+        f"/runs/{hostile.id}/summary",
+    ]
+    pages += [f"/runs/{hostile.id}/rows/0-3-0", f"/pair?row={hostile.id}/0-3-0&row={hostile.id}/0-4-0"]
+    pages += ["/?q=" + "%3Cimg+src=x+onerror=alert(1)%3E%1B%5B31m"]
+    for address in pages:
+        text = await text_of(session, address)
+        assert "<img" not in text, address
+        assert "\x1b" not in text, address
+        assert "\u202e" not in text.replace(HOSTILE, ""), address
+        assert not re.search(r"<script(?! src=\"/static/viewer.js\" defer>)", text), address
+        assert "49" not in re.findall(r"31m[^<]{0,40}", text)[:1], address
+        assert "onerror=alert(1)" in html.unescape(text), address
+
+
+async def test_a_running_run_tells_how_far_it_is_until_it_ends(tmp_path):
+    path, gate = tmp_path / "live.db", asyncio.Event()
+    with open_store(path) as store:
+        going = asyncio.create_task(run(store, "live", [Speller("full"), Speller("short", gate=gate)], examples(16)))
+        async with Viewer(path, result_of=stored_result) as viewer, session_with(viewer) as session:
+            async with asyncio.timeout(60):
+                while ">live<" not in await text_of(session, "/"):
+                    pass
+            page = await text_of(session, "/runs/live")
+            assert ">running</span>" in page
+            assert 'data-events="/runs/' in page
+            async with session.get("/runs/live/events") as stream:
+                assert stream.content_type == "text/event-stream"
+                told = await _until(stream, "16 of 16", "5 of 16")
+                assert '<progress max="16" value="5"' in told
+                gate.set()
+                ended = await _until(stream, "event: end")
+                assert ended.endswith("data: done")
+            await going
+            assert ">done</span>" in await text_of(session, "/runs/live")
+            async with session.get("/runs/live/events") as stream:
+                whole = (await stream.read()).decode()
+                assert whole.count("16 of 16") == 2
+                assert whole.rstrip().endswith("event: end\ndata: done")
+
+
+async def _until(stream, *wanted):
+    """The first event that has all of these in it."""
+    while True:
+        event = (await stream.content.readuntil(b"\n\n")).decode().strip()
+        if all(each in event for each in wanted):
+            return event
