@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AXE := tests/browser/node_modules/.ready
 
-.PHONY: demo test docs setup vendors lock check format lint types imports unit clean help
+.PHONY: demo test docs pictures setup vendors lock check format lint types imports unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -31,6 +31,10 @@ vendors: $(READY)  ## install the programs that are measured (agents, proxies), 
 $(READY): pyproject.toml lock.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
+
+pictures: $(READY)  ## the documentation's pictures, from the demo's run (made first if it is not there) and the last browser tests
+	@$(BIN)/context-bench model fetch --quiet
+	$(BIN)/python scripts/pictures.py
 
 # The accessibility checker of the browser tests; where there is no npm, they are listed as not run.
 $(AXE): tests/browser/package-lock.json

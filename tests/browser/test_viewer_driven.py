@@ -41,7 +41,7 @@ def viewer(folder, aside):
     """The viewer of a store with two comparable runs."""
     store = aside(material.demo_like, folder)
     aside(material.demo_like_again, folder)
-    with viewing(store) as served:
+    with viewing(store.name) as served:  # what is shown of it is in pictures
         yield served
 
 
@@ -74,6 +74,7 @@ def row_page(page, system, example):
 def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
     page = visit(viewer)
     expect(page.locator("table.runs tbody tr")).to_have_count(2)
+    expect(page.locator("table.runs .verdicts")).to_have_count(2)
     expect(page.locator("table.runs")).to_contain_text("inferior")
     assert overflow(page) == 0
     take(page, "viewer-list")

@@ -1,0 +1,143 @@
+"""The pictures of the documentation, from a real demo run: `pictures.py [STORE]` writes docs/pictures/*.png (`make pictures`).
+
+Report, list of runs and one row are of the store's run `demo`, which is made first if it is not there (about four minutes). Two runs
+compared are taken from the last run of the browser tests (build/pictures), which has two that can be compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, closing, contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from context_bench.__main__ import main
+from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.view import stored_result
+from context_bench.llm.background import run_sync
+from context_bench.viewer import Viewer
+
+ROOT = Path(__file__).parents[1]
+OUT, TESTED = ROOT / "docs" / "pictures", ROOT / "build" / "pictures"
+WINDOWS = {f"{scheme}-{width}": (scheme, width, height) for scheme in ("light", "dark") for width, height in ((1280, 900), (390, 844))}
+MOST_BYTES, MOST_TOGETHER = 250_000, 2_000_000
+
+
+def made(store: Path) -> None:
+    """See that the store has a run `demo`."""
+    if not store.exists() and main(["demo", "--store", str(store)]) != 0:
+        raise SystemExit("pictures: the demo failed")
+
+
+@contextmanager
+def viewing() -> Iterator[Viewer]:
+    """The viewer of the store at the usual place."""
+    viewer = Viewer(DEFAULT_STORE, result_of=stored_result)
+    run_sync(viewer.start())
+    try:
+        yield viewer
+    finally:
+        run_sync(viewer.stop())
+
+
+def report(page: Page, file: Path) -> None:
+    """The report, at its top."""
+    page.goto(file.as_uri())
+    expect(page.locator("#rows tbody tr").first).to_be_attached()
+
+
+def runs(page: Page, viewer: Viewer) -> None:
+    """The list of runs, with their verdicts."""
+    page.goto(viewer.url)
+    expect(page.locator("table.runs .verdict a.quiet")).to_have_count(0)
+
+
+def row(page: Page, viewer: Viewer, address: str) -> None:
+    """One row, at what was sent and forwarded."""
+    page.goto(viewer.url)
+    page.goto(viewer.address + address)
+    page.locator(".told .exchange").first.evaluate("element => element.scrollIntoView({block: 'start'})")
+    page.evaluate("scrollBy(0, -260)")
+
+
+def address_of_row(browser: Browser, viewer: Viewer) -> str:
+    """The first row of bm25, where sentences in the middle were dropped."""
+    page = browser.new_page()
+    page.goto(viewer.url)
+    page.get_by_role("link", name="demo", exact=True).click()
+    page.get_by_role("combobox", name="System").select_option("bm25")
+    expect(page.locator("table.rows tbody tr").first).to_contain_text("bm25")
+    found = page.locator("table.rows tbody th a").first.get_attribute("href") or ""
+    page.close()
+    return found.partition("?")[0]
+
+
+def take(browser: Browser, viewer: Viewer, file: Path) -> None:
+    """Every picture of the demo's run, in every window."""
+    place = address_of_row(browser, viewer)
+    shown = {
+        "report": lambda page: report(page, file),
+        "viewer-list": lambda page: runs(page, viewer),
+        "row": lambda page: row(page, viewer, place),
+    }
+    for window, (scheme, width, height) in WINDOWS.items():
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})  # type: ignore[arg-type]
+        for name, open_it in shown.items():
+            page = context.new_page()
+            page.set_default_timeout(120_000)
+            open_it(page)
+            page.screenshot(path=OUT / f"{name}-{window}.png", animations="disabled")
+            page.close()
+        context.close()
+
+
+def copy_compared() -> None:
+    """Two runs compared, as the tests took them."""
+    for window in WINDOWS:
+        taken = TESTED / f"compare-{window}.png"
+        if not taken.exists():
+            raise SystemExit(f"pictures: {taken} is not there; `make test` makes it")
+        shutil.copy(taken, OUT / taken.name)
+
+
+def check() -> None:
+    """Small enough to be committed."""
+    sizes = {path.name: path.stat().st_size for path in sorted(OUT.glob("*.png"))}
+    large = [name for name, size in sizes.items() if size > MOST_BYTES]
+    if large or sum(sizes.values()) > MOST_TOGETHER:
+        raise SystemExit(f"pictures: too large: {large or sum(sizes.values())}")
+    sys.stdout.write(f"pictures: {len(sizes)} in {OUT.relative_to(ROOT)}, {sum(sizes.values()):,} bytes together\n")
+
+
+def go(store: Path) -> None:
+    """All pictures."""
+    made(store)
+    OUT.mkdir(exist_ok=True)
+    expect.set_options(timeout=120_000)
+    copy_compared()
+    store = store.resolve()
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        copied(store)
+        assert main(["show", "demo", "--output", "html", "--out", "report.html"]) == 0
+        with viewing() as viewer, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"])
+            take(browser, viewer, Path("report.html").resolve())
+            browser.close()
+    check()
+
+
+def copied(store: Path) -> None:
+    """The store as a reader has it: at the usual place below where we stand, so that pictures show no path of this machine."""
+    copy = Path(DEFAULT_STORE)
+    copy.parent.mkdir()
+    with closing(sqlite3.connect(store)) as original, closing(sqlite3.connect(copy)) as other:
+        original.backup(other)
+
+
+if __name__ == "__main__":
+    go(Path(sys.argv[1] if len(sys.argv) > 1 else DEFAULT_STORE))
