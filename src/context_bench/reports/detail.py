@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow
-from context_bench.reports.exchanges import ShownExchange, shown_exchanges
+from context_bench.reports.exchanges import Piece, ShownExchange, shown_exchanges
 from context_bench.reports.tally import first
 from context_bench.reports.text import json_ready, visible
 
@@ -171,9 +171,10 @@ def _seconds(value: Any) -> str:
 # How pieces are laid out ----------------------------------------------------------------------------------------------------------------
 
 
-def shown_piece(text: str) -> str:
-    """A piece of text as it is seen; one of nothing but white space is written out, since its loss could not be seen."""
-    if text and text.isspace():
+def shown_piece(piece: Piece) -> str:
+    """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see that."""
+    text = piece.text or ""
+    if piece.kind != "kept" and text.isspace():
         return "".join(_BLANKS.get(character, "␣") for character in text)
     return visible(text, _WHOLE, lines=True)
 

@@ -38,7 +38,7 @@ def detail_text(
         for each in detail.exchanges:
             yield from _exchange(each, full)
         if detail.cut:
-            yield Text(f"\nTexts are cut here; whole: {detail.command or 'the same command with --full'}", style="dim")
+            yield Text(f"\nNot all of it is shown here; whole: {detail.command or 'the same command with --full'}", style="dim")
 
     return drawn(parts, width=width, color=color)
 
@@ -84,12 +84,14 @@ def _message(it: ShownMessage, full: bool) -> Iterator[RenderableType]:
 
 def _said(pieces: Sequence[Piece], line: Text, full: bool) -> Text:
     for piece in pieces:
-        if piece.text is None or (piece.folded and not full):
+        if piece.rest:
+            line.append(f" … and {_words(piece.words)} more, changed and unchanged …", style="dim")
+        elif piece.text is None or (piece.folded and not full):
             done = "unchanged" if piece.kind == "kept" else piece.kind
             line.append(f" … {_words(piece.words)} {done} … ", style="dim")
         else:
             start, end = _SIGNS[piece.kind]
-            line.append(f"{start}{shown_piece(piece.text)}{end}", style=_STYLES[piece.kind])
+            line.append(f"{start}{shown_piece(piece)}{end}", style=_STYLES[piece.kind])
     return line
 
 

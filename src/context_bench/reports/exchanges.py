@@ -17,18 +17,26 @@ from context_bench.core.wordiff import Kind, Span, count_words, diff_texts
 from context_bench.reports.text import visible
 
 KEPT_SHOWN, EDGE = 60, 14  # words of an unchanged run that are shown whole; else so many at either end
-CHANGED_SHOWN, HEAD = 400, 120  # words of a dropped or added run that are shown whole; else so many at its start
+CHANGED_SHOWN, HEAD = 120, 50  # words of a dropped or added run that are shown whole; else so many at its start
 _MARKUP = 24  # characters that a piece costs beside its text
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it."""
+    """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it. `rest`: all that follows,
+    of any kind, for which there was none.
+    """
 
     kind: Kind
     text: str | None
     words: int = 0
     folded: bool = False
+    rest: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """It stands for itself, over both sides."""
+        return self.folded and (self.rest or self.kind == "kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +61,7 @@ class ShownMessage:
         """The pieces in groups that stand side by side; a folded unchanged run is a group of its own."""
         found: list[list[Piece]] = []
         for piece in self.pieces:
-            alone = piece.folded and piece.kind == "kept"
-            if alone or not found or (found[-1][0].folded and found[-1][0].kind == "kept"):
+            if piece.alone or not found or found[-1][0].alone:
                 found.append([piece])
             else:
                 found[-1].append(piece)
@@ -216,7 +223,7 @@ class _Room:
             return
         if piece.folded or self.left <= _MARKUP:
             self.hidden += piece.words
-            yield Piece(piece.kind, None, piece.words, folded=True)
+            yield Piece(piece.kind, None, piece.words, folded=True, rest=not piece.folded)
             return
         room = self.left - _MARKUP
         self.left -= len(piece.text) + _MARKUP
@@ -226,7 +233,7 @@ class _Room:
         yield Piece(piece.kind, piece.text[:room], count_words(piece.text[:room]))
         rest = count_words(piece.text[room:])
         self.hidden += rest
-        yield Piece(piece.kind, None, rest, folded=True)
+        yield Piece(piece.kind, None, rest, folded=True, rest=True)
 
 
 def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
@@ -332,8 +339,9 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
     """Neighbours that say only how much is hidden, put together."""
     found: list[Piece] = []
     for piece in pieces:
-        if found and piece.text is None and found[-1].text is None and found[-1].kind == piece.kind:
-            found[-1] = Piece(piece.kind, None, found[-1].words + piece.words, folded=True)
+        last = found[-1] if found else None
+        if last is not None and last.text is None and (last.rest or (piece.text is None and last.kind == piece.kind)):
+            found[-1] = Piece(last.kind, None, last.words + piece.words, folded=True, rest=last.rest)
         else:
             found.append(piece)
     return found
