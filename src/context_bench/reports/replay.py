@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from context_bench.reports.material import Material, figure, interval_of, mapping
-from context_bench.reports.page import Cell, Column, Section, Table
+from context_bench.reports.page import Cell, Column, Section, Sentence, Table, Tone
+from context_bench.reports.tally import number
 
 AS_SENT = "as sent"
 #: Keys of the summary that stand in a table here.
@@ -63,6 +64,29 @@ def replay(material: Material) -> list[Section | None]:
         _examples(systems),
         _sessions(systems),
     ]
+
+
+def replay_sentences(material: Material) -> list[Sentence]:
+    """What replayed sessions cost through each system, in words: what its shorter prompts save, and what the lost cache takes back."""
+    systems = mapping(mapping(material.result.replay).get("systems"))
+    found = ((str(name), mapping(mapping(facts).get("cost"))) for name, facts in systems.items())
+    return [_cost_sentence(name, cost) for name, cost in found if number(cost.get("net_cost_ratio")) is not None]
+
+
+def _cost_sentence(name: str, cost: dict[str, Any]) -> Sentence:
+    ratio, saved, penalty = (number(cost.get(key)) for key in ("net_cost_ratio", "token_saving", "cache_penalty"))
+    assert ratio is not None
+    verdict, tone = ("cheaper", "good") if ratio < 0.9995 else ("dearer", "bad") if ratio > 1.0005 else ("same cost", "neutral")
+    parts = [f"{name}: the sessions cost {ratio:.3f} times what they cost as sent"]
+    if saved is not None:
+        parts.append(f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} prompt tokens".replace("%", " %"))
+    if penalty is not None and penalty > 0.0005:
+        parts.append(
+            f"rewriting history gives {penalty:.3f} of that bill back, since the provider's cache no longer holds what was changed"
+        )
+    figures = {"tokens": figure(saved, "share"), "money": figure(1 - ratio, "share")}
+    known = {what: each for what, each in figures.items() if each is not None}
+    return Sentence(name, verdict, "; ".join(parts) + ".", cast(Tone, tone), saved=known)
 
 
 def _agreement(material: Material, told: dict[str, Any]) -> Section | None:

@@ -23,7 +23,7 @@ from context_bench.reports.text import script_json, visible
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
 PACKED_BYTES = 900_000  # for what rows open to, before base64 makes four of three
-LEAST_ROOM = 450  # packed bytes for one row, so that its first sentences can be read
+LEAST_ROOM = 900  # packed bytes for one row, so that its first sentences can be read
 LIMITS = (20_000, 6000, 2000, 700, 250)  # characters of one text, tried in this order
 PER_CHUNK = 50  # rows
 _TEXT_COLUMNS = ("system", "example", "dataset", "shape", "trial")

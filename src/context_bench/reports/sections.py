@@ -13,7 +13,7 @@ from context_bench.reports.memory import SHOWN_OF_MEMORY, memory
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
 from context_bench.reports.quality import comparisons, difference, quality
-from context_bench.reports.replay import SHOWN_BY_REPLAY, replay
+from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies, number
 from context_bench.reports.traffic import money, saved_money, time, tokens, wire
@@ -44,7 +44,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
     ready = setup_facts(result.setups)
     about_replay = replay(material)
     sections = [
-        *(section for section in about_replay if section and section.id in _DECIDING),
+        *(section for name in _DECIDING for section in about_replay if section and section.id == name),
         money(material, manifest, ready),
         quality(material),
         comparisons(material),
@@ -69,7 +69,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=_verdicts(material),
+        verdicts=[*_verdicts(material), *replay_sentences(material)],
         sections=known,
         notes=_notes(material),
         rows=result.rows,

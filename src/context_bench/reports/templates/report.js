@@ -159,6 +159,7 @@ async function start() {
   if (block.open) rowData.forEach(({ at }) => open.add(at));
   renderTable();
   addEventListener("hashchange", showLinked);
-  showLinked();
+  if (document.readyState === "complete") showLinked();
+  else addEventListener("load", showLinked); // the browser's own jump comes before
 }
 start();
