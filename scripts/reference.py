@@ -149,9 +149,9 @@ def _evaluators() -> str:
     return (
         "# Evaluators\n\nEach makes named numbers of one example and one answer. `--evaluator NAME`; datasets name their own.\n\n"
         + table(
-            ("name", "class", "scores", "fields it needs", "what"),
+            ("name, class", "scores", "fields it needs", "what"),
             (
-                (f"`{name}`", f"`{each.__name__}`", _code(getattr(each, "fields", ())), _code(getattr(each, "needs", ())), _first(each))
+                (f"`{name}` `{each.__name__}`", _code(getattr(each, "fields", ())), _code(getattr(each, "needs", ())), _first(each))
                 for name, each in found.items()
             ),
         )
@@ -163,8 +163,8 @@ def _metrics() -> str:
 
     found = {name: _object(place) for name, place in BUILTINS.items()}
     return "# Metrics\n\nEach makes a few figures of all rows of one system. `--metric NAME`.\n\n" + table(
-        ("name", "class", "options", "figures"),
-        ((f"`{name}`", f"`{each.__name__}`", _options(each), _first(each)) for name, each in found.items()),
+        ("name, class", "options", "figures"),
+        ((f"`{name}` `{each.__name__}`", _options(each), _first(each)) for name, each in found.items()),
     )
 
 
