@@ -107,7 +107,22 @@ class EvalResult(Result):
     def _repr_html_(self) -> str:
         from context_bench.reports import build_page, repr_html
 
-        return repr_html(build_page(self))
+        page = build_page(self)
+        return repr_html(page) + (_picture(page) if len(self.summary) > 1 else "")
+
+
+def _picture(page: Any) -> str:
+    """Quality against tokens or money as a picture that stands alone: a notebook has no style of ours, and may allow nothing but images."""
+    from base64 import b64encode
+    from html import escape
+
+    from context_bench.reports.charts import standalone
+
+    chart = next((chart for section in page.sections for chart in section.charts if chart.kind == "pareto"), None)
+    if chart is None:
+        return ""
+    data = b64encode(standalone(chart).encode()).decode()
+    return f'<p><img alt="{escape(f"{chart.title}. {chart.about}", quote=True)}" src="data:image/svg+xml;base64,{data}"></p>'
 
 
 def _document(document: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:

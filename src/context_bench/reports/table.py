@@ -91,7 +91,7 @@ def _section(section: Section, width: int) -> Iterator[Text | RichTable | Paddin
         for number, positions in enumerate(_fitting(table, width)):
             if number:
                 yield Text("")
-            yield _rich(table, positions)
+            yield _rich(table, positions, width)
         if table.about:
             yield Padding(Text(visible(table.about, TEXT_LIMIT), style="dim"), (0, 0, 0, 1))
 
@@ -107,7 +107,7 @@ def _unrepeated(table: Table) -> Table | None:
 
 def _fitting(table: Table, width: int) -> list[list[int]]:
     """Column positions of each narrow table, its keys always repeated: as few tables as fit, about equally wide."""
-    widths = [_natural(table, position) + _GAP for position in range(len(table.columns))]
+    widths = [each + _GAP for each in _widths(table, width)]
     room = width - sum(widths[: table.keys]) + _GAP
     fewest = len(_packed_columns(widths, table.keys, room))
     even = next(each for each in range(1, max(room, 1) + 1) if len(_packed_columns(widths, table.keys, each)) <= fewest)
@@ -126,24 +126,38 @@ def _packed_columns(widths: list[int], keys: int, room: int) -> list[list[int]]:
     return packed
 
 
-def _natural(table: Table, position: int) -> int:
+def _widths(table: Table, width: int) -> list[int]:
+    """What each column takes: no more than its content, and never so much that keys and one column have no room side by side."""
+    share = max(4, (width * 2 // 5) // table.keys - _GAP) if table.keys and width < WIDTH else width
+    keys = [_natural(table, position, min(share, _KEY_WIDTH if position == 0 else _TEXT_WIDTH)) for position in range(table.keys)]
+    left = max(4, width - sum(keys) - _GAP * table.keys)
+    return [*keys, *(_natural(table, position, min(left, _TEXT_WIDTH)) for position in range(table.keys, len(table.columns)))]
+
+
+def _natural(table: Table, position: int, limit: int) -> int:
     column = table.columns[position]
-    limit = _KEY_WIDTH if position == 0 else _TEXT_WIDTH
     content = max((cell_len(cell_text(row[position])) for row in table.rows), default=1)
     return min(max(content, cell_len(visible(column.title))), limit)
 
 
-def _rich(table: Table, positions: list[int]) -> RichTable:
+def _rich(table: Table, positions: list[int], width: int) -> RichTable:
+    widths = _widths(table, width)
     made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="")
     for position in positions:
         column = table.columns[position]
-        made.add_column(
-            Text(visible(column.title)), justify="right" if column.numeric else "left", overflow="fold", width=_natural(table, position)
-        )
+        title = Text(_broken(visible(column.title), widths[position]))
+        made.add_column(title, justify="right" if column.numeric else "left", overflow="fold", width=widths[position])
     for row in table.rows:
         shown = {position: cell_text(row[position]) for position in positions}
-        made.add_row(*(Text(folded(text, _natural(table, at)) if at < table.keys else text) for at, text in shown.items()))
+        made.add_row(*(Text((folded if at < table.keys else _broken)(text, widths[at])) for at, text in shown.items()))
     return made
+
+
+def _broken(text: str, width: int) -> str:
+    """`text`, words longer than a line of `width` columns broken as names are; the rest is wrapped where it is drawn."""
+    if cell_len(text) <= width:
+        return text
+    return " ".join(word if cell_len(word) <= width else folded(word, width) for word in text.split(" "))
 
 
 def folded(text: str, width: int) -> str:
