@@ -230,6 +230,7 @@ def _add_numbers(
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)
         result.comparisons.extend(found.comparisons)
+        result.by_type.extend(found.by_type)
         result.wire.update(found.wire)
         result.failures.update(found.failures)
         result.notes.extend(note for note in found.notes if note not in result.notes)
@@ -320,7 +321,7 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
         if key not in ready:
             ready.clear()
             some = list(islice(along, 32))
-            for item, more in zip(some, behind(store, some, kept=kept), strict=True):
+            for item, more in zip(some, behind(store, record.number, some, kept=kept), strict=True):
                 ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(record.name, item, more)
         found = ready.get(key)
         return found if found is not None else detail_of(store, record.id, row.system, row.example_id, row.trial, dataset=row.dataset)
@@ -338,7 +339,7 @@ def detail_of(
 
     record = run_of(store, run)
     item = stored_one(store, record.number, system, example_id, trial, dataset=dataset)
-    return None if item is None else _detail(record.name, item, behind(store, [item], kept=_bodies_kept(record))[0])
+    return None if item is None else _detail(record.name, item, behind(store, record.number, [item], kept=_bodies_kept(record))[0])
 
 
 def _bodies_kept(record: Any) -> str:

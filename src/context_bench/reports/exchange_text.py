@@ -67,8 +67,10 @@ def _exchange(it: ShownExchange, full: bool) -> Iterator[RenderableType]:
         return  # forwarded as sent: the sentence says so
     for message in it.messages:
         if isinstance(message, Unchanged):
-            yield Text(f"\n… {message.title}: {_words(message.words)} unchanged …", style="dim")
-            for inner in message.messages if full else []:
+            if not full:
+                yield Text(f"\n… {message.title}: {_words(message.words)} unchanged …", style="dim")
+                continue
+            for inner in message.messages:
                 yield from _message(inner, full)
         else:
             yield from _message(message, full)

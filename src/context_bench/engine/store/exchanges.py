@@ -18,15 +18,17 @@ _WITHOUT_TEXT = ("meta", "hashes")
 _FORWARDED = frozenset(Forwarded.__dataclass_fields__)
 
 
-def behind(store: Store, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
-    """For each stored output: `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the run's `bodies` setting, for saying why
-    there is nothing to show.
+def behind(store: Store, run: int, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
+    """For each stored output of a run (number): `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the run's `bodies`
+    setting, for saying why there is nothing to show.
     """
     ids = [item.id for item in found]
     with store.reading() as connection:
         calls, records = _calls(connection, ids), _forwarded(connection, ids)
         scores = _scores(connection, ids)
-    return [_of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept) for item in found]
+        told = [_of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept) for item in found]
+        _quote_remembered(connection, run, found, told, scores)
+    return told
 
 
 def _of_row(
@@ -35,21 +37,27 @@ def _of_row(
     own = [call for call, _ in calls]
     told: dict[str, Any] = {"calls": [_call_told(call, judge) for call, judge in calls]}
     told["exchanges"] = _exchanges([call for call in own if call.account == "system"], records, item.row.wire, kept)
-    told["judges"] = [
+    told["judges"] = _judges(calls, scores)
+    return told
+
+
+def _judges(calls: Sequence[_Called], scores: Mapping[str, dict[str, float]]) -> list[dict[str, Any]]:
+    return [
         {"evaluator": judge or call.account, **_score_of(scores.get(judge or "", {})), "reason": _reply_text(call.reply)}
         for call, judge in calls
         if call.account == "judge" and call.error is None and call.reply is not None
     ]
-    return told
 
 
 _Called = tuple[Call, str | None]  # with the evaluator that made it
 
 
-def _calls(connection: Connection, outputs: Sequence[int]) -> dict[int, list[_Called]]:
+def _calls(connection: Connection, outputs: Sequence[int], account: str | None = None) -> dict[int, list[_Called]]:
     c, e, v = schema.calls, schema.endpoints, schema.evaluators
     tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
     query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output.in_(outputs)).order_by(c.c.id)
+    if account is not None:
+        query = query.where(c.c.account == account)
     rows = [dict(row) for row in connection.execute(query).mappings()]
     bodies = _bodies(connection, rows)
     names = Call.__dataclass_fields__
@@ -88,6 +96,30 @@ def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[st
     for row in connection.execute(query.where(s.c.output.in_(outputs))):
         found.setdefault(row.output, {})[row.name] = unpacked(row.found, {})
     return found
+
+
+def _quote_remembered(
+    connection: Connection, run: int, found: Sequence[Stored], told: Sequence[dict[str, Any]], scores: Mapping[int, Mapping[str, Any]]
+) -> None:
+    """A judge that knew its reply to the same answer was not asked again: it is quoted from the row that it was asked for."""
+    quoted = [{judge["evaluator"] for judge in each["judges"]} for each in told]
+    open_rows = [at for at, item in enumerate(found) if scores.get(item.id, {}).keys() - quoted[at] and item.output.get("response")]
+    if not open_rows:
+        return
+    p, a, o = schema.plan.c, schema.arms.c, schema.outputs.c
+    arms = connection.scalars(select(a.arm).where(a.run == run)).all()
+    places = {found[at].position for at in open_rows}
+    query = select(p.output, p.position).where(p.run == run, p.arm.in_(arms), p.position.in_(places), p.output.is_not(None))
+    place_of = {row.output: row.position for row in connection.execute(query)}
+    said = {number: calls for number, calls in _calls(connection, list(place_of), "judge").items() if calls}
+    answers = {row.id: unpacked(row.output, {}).get("response") for row in connection.execute(select(o.id, o.output).where(o.id.in_(said)))}
+    for at in open_rows:
+        item = found[at]
+        for number, calls in said.items():
+            if place_of[number] == item.position and answers.get(number) == item.output.get("response"):
+                fresh = [call for call in calls if call[1] in scores[item.id] and call[1] not in quoted[at]]
+                told[at]["judges"] += _judges(fresh, scores[item.id])
+                quoted[at].update(str(judge) for _, judge in fresh)
 
 
 def _score_of(values: Mapping[str, float]) -> dict[str, float]:
