@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -86,7 +86,7 @@ class _Facts:
             trials.add(row.trial)
             failed.append(bool(row.errors))
             differs.append(changed(row) is True)
-        shown = {"system": True, "example": True, "dataset": datasets != {""}, "shape": len(shapes) > 1, "trial": len(trials) > 1}
+        shown = {"system": True, "example": True, "dataset": len(datasets) > 1, "shape": len(shapes) > 1, "trial": len(trials) > 1}
         return cls([name for name in _TEXT_COLUMNS if shown[name]], failed, differs)
 
 
@@ -164,17 +164,23 @@ class _Details:
         """The details of a row with texts as long as its share of the room allows."""
         told = page.details(row) if page.details else None
         share = max(LEAST_ROOM, room.share())
-        likely = [limit for limit in LIMITS if limit <= 2 * share]
-        self.cut = self.cut or len(likely) < len(LIMITS)
-        html, size = "", 0
-        for limit in likely or LIMITS[-1:]:
-            html = str(detail_html(row, told, limit=limit))
+        html, size, used = "", 0, LIMITS[-1]
+        for used in [limit for limit in LIMITS if limit <= 2 * share] or LIMITS[-1:]:
+            html = str(detail_html(row, told, limit=used))
             size = len(zlib.compress(html.encode("utf-8", "replace"), 6))
             if size <= share:
                 break
-            self.cut = True
+        self.cut = self.cut or _longest(told) > used
         room.take(size)
         return html
+
+
+def _longest(value: Any) -> int:
+    """Characters of the longest text in what stands behind a row."""
+    if isinstance(value, str):
+        return len(value)
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return max(map(_longest, parts), default=0)
 
 
 def _chosen(facts: _Facts, *, everything: bool) -> set[int]:

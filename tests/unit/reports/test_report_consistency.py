@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -131,3 +132,56 @@ def test_csv_rows_add_up_to_the_figures(results: Callable[..., Result]) -> None:
         shown = [q[1], q[2], forwarded, t[4], m[total]]
         texts = [cell.short if isinstance(cell, Figure) else cell for cell in shown]
         assert texts == expected or (forwarded.value < 100 and texts[:2] + texts[3:] == expected[:2] + expected[3:])
+
+
+def test_the_rows_are_the_same_in_html_csv_and_json(measured: Result) -> None:
+    page = build_page(measured)
+    block = re.search(r'id="row-data">(.*?)</script>', render(page, "html"), re.S)
+    assert block
+    drawn = json.loads(block[1])
+    titles = [column["title"] for column in drawn["columns"]]
+    lines = list(csv.DictReader(io.StringIO(render(page, "csv"), newline="")))
+    told = json.loads(render(page, "json"))["rows"]
+    assert len(drawn["rows"]) == len(lines) == len(told) == len(measured.rows)
+    names = {
+        "system": "system",
+        "example": "example_id",
+        "sent": "input_tokens",
+        "forwarded": "output_tokens",
+        "f1": "f1",
+        "latency s": "latency",
+    }
+    for shown, line, record in zip(drawn["rows"], lines, told, strict=True):
+        cells = dict(zip(titles, shown, strict=True))
+        flat = {**record, **record["scores"]}
+        for title, name in names.items():
+            value = cells[title]
+            assert line[name] == ("" if value is None else str(value)), name
+            assert flat.get(name) == value, name
+        assert bool(cells["failure"]) == bool(record.get("errors"))
+
+
+def test_the_figures_beside_a_verdict_are_those_of_the_tables(results: Callable[..., Result]) -> None:
+    page = build_page(results())
+    compared, tokens, money = (page.section(name) for name in ("comparisons", "tokens", "money"))
+    assert compared
+    assert tokens
+    assert money
+    differences = {row[0]: row[1] for row in compared.tables[0].rows}
+    compression = {row[0]: row[4] for row in tokens.tables[0].rows}
+    column = [each.title for each in money.tables[0].columns].index("saved against full")
+    saved = {row[0]: row[column] for row in money.tables[0].rows}
+    html = render(page, "html")
+    assert page.verdicts
+    for each in page.verdicts:
+        assert each.difference == differences[each.system]
+        assert each.saved.get("tokens") == compression[each.system]
+        assert each.saved.get("money") == saved[each.system]
+        assert each.difference
+        assert f'aria-label="difference {each.difference.text} against full"' in html
+        for figure in each.saved.values():
+            assert f"<dd>{figure.short.removeprefix('-')}</dd>" in html
+    assert {each.system: each.control for each in page.verdicts} == {
+        **dict.fromkeys(("kompact", "headroom", "none"), False),
+        **dict.fromkeys(("full#2", "head_tail@kompact", "random_drop@kompact"), True),
+    }
