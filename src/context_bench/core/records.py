@@ -204,6 +204,7 @@ class Comparison:
     n_needed: int | None = None
     sentence: str = ""
     post_hoc: bool = False
+    qa_type: str | None = None  # the kind of question it is about, if it is about one
 
 
 @dataclass
@@ -214,7 +215,8 @@ class Result:
     `failures[system][source][class]` counts; `notes` are sentences every report must show. `replay`: of a replay of recorded sessions, what
     its traffic shows (see `context_bench.replay`). `setups`: every attempt to set up a group, by system, number, trial and attempt.
     `agents`: of a run of agents, its figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they
-    come to (see `core.compression_figures`).
+    come to (see `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where there
+    are several kinds; they correct for one another and for nothing else.
     """
 
     rows: Sequence[EvalRow]
@@ -231,6 +233,7 @@ class Result:
     setups: list[SetupRecord] = field(default_factory=list)
     agents: dict[str, Any] = field(default_factory=dict)
     compression: dict[str, Any] = field(default_factory=dict)
+    by_type: list[Comparison] = field(default_factory=list)
 
 
 def plain(record: Any) -> Any:

@@ -182,6 +182,7 @@ class Question:
     shape: str | None = None
     calibrated: bool = True
     chosen_after: str = ""
+    qa_type: str | None = None
 
 
 def shows_inferior(evidence: Evidence) -> bool:
@@ -213,7 +214,9 @@ def _family(questions: Sequence[Question]) -> str:
     if len(asked) < 2:
         return ""
     systems, datasets = len({question.system for question in asked}), len({question.dataset for question in asked})
+    kinds = len({question.qa_type for question in asked})
     parts = [_times(count, word) for count, word in ((systems, "system"), (datasets, "dataset")) if count > 1]
+    parts += [f"{kinds:,} kinds of question"] if kinds > 1 else []
     return " and ".join(parts) if parts else f"{len(asked)} comparisons"
 
 
@@ -265,6 +268,7 @@ def _comparison(question: Question, p_loss: float, p_within: float, p_gain: floa
         n_needed=needed,
         sentence=_sentence(question, verdict, family),
         post_hoc=bool(question.chosen_after),
+        qa_type=question.qa_type,
     )
 
 
@@ -299,6 +303,7 @@ def _hidden_by_failures(evidence: Evidence) -> bool:
 def _sentence(question: Question, verdict: Verdict, family: str) -> str:
     evidence = question.evidence
     where = [f"on {question.dataset}"] if question.dataset else []
+    where += [f"on questions of kind {question.qa_type}"] if question.qa_type else []
     where += [f"with {question.shape} requests"] if question.shape else []
     subject = " ".join([question.system, *where])
     if evidence.difference is None:

@@ -15,6 +15,7 @@ from context_bench.engine.estimates import owed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
 _CONTROL = re.compile(r"(full#2|full|none|random_drop)(?![\w#])")
 
 
@@ -54,6 +55,23 @@ class Comparer:
             asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
         return self._judged(asked)
 
+    def by_type(self) -> list[Comparison]:
+        """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
+
+        One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over everything they are no
+        part, and correct none of them: they tell where a difference comes from.
+        """
+        base = set(self.columns[self.baseline].types) if self.baseline in self.columns else set()
+        found = {system: sorted(base & set(own.types)) for system, own in self.columns.items() if system != self.baseline}
+        if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
+            return []
+        asked: list[tuple[Hashable, Question]] = []
+        for system, kinds in found.items():
+            if not self._is_noise(system):
+                of = system if self._is_control(system) else None
+                asked += [(("types", of), self._question(system, None, kind)) for kind in kinds]
+        return self._judged([each for each in asked if each[1].evidence.n or each[1].evidence.excluded])
+
     def _judged(self, asked: Sequence[tuple[Hashable, Question]]) -> list[Comparison]:
         """Verdicts, family by family, in the order of the questions."""
         families: dict[Hashable, list[int]] = {}
@@ -92,19 +110,20 @@ class Comparer:
         pairs = self._pairs(none, full, None)
         return default_margin(float(pairs.second.mean()), float(pairs.first.mean())) if len(pairs.first) else default_margin()
 
-    def _question(self, system: str, dataset: int | None) -> Question:
-        pairs = self._pairs(system, self.baseline, dataset)
+    def _question(self, system: str, dataset: int | None, kind: int | None = None) -> Question:
+        pairs = self._pairs(system, self.baseline, dataset, kind=kind)
         shapes = self.columns[system].shapes
         return Question(
             system,
             self.baseline,
             self.score_field,
             self._weigh(pairs),
-            self._assay(system, dataset, pairs.keys),
+            self._assay(system, dataset, pairs.keys),  # keys are of that kind already
             dataset=None if dataset is None else self.gatherer.datasets[dataset] or "unnamed dataset",
             shape=next(iter(shapes)) if len(shapes) == 1 else None,
             calibrated=self.calibrated,
             chosen_after=self.chosen_after,
+            qa_type=None if kind is None else self.gatherer.types[kind],
         )
 
     def _weigh(self, pairs: Pairs) -> Evidence:
@@ -127,7 +146,7 @@ class Comparer:
         shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, self.baseline, dataset, within=keys))))
         return Assay(next(shown, None), tuple(arms))
 
-    def _pairs(self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None) -> Pairs:
+    def _pairs(self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None) -> Pairs:
         """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are averaged."""
         import numpy as np
 
@@ -139,6 +158,8 @@ class Comparer:
             wanted &= numbers == dataset
         elif self.aside:
             wanted &= ~np.isin(numbers, [place for place, name in enumerate(self.gatherer.datasets) if name in self.aside])
+        if kind is not None:
+            wanted &= one.whole("types")[at_one] == kind
         if within is not None:
             wanted &= np.isin(keys, within)
         keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]

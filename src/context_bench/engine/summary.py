@@ -28,6 +28,7 @@ class Summary:
     summary: dict[str, dict[str, float]] = field(default_factory=dict)
     estimates: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
+    by_type: list[Comparison] = field(default_factory=list)
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     wire: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -219,6 +220,7 @@ def _compare(found: Summary, comparer: Comparer, baseline: str | None) -> None:
         return
     comparer.baseline = baseline or ("full" if "full" in columns else next(iter(columns)))
     found.comparisons = comparer.comparisons()
+    found.by_type = comparer.by_type()
 
 
 def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None) -> list[str]:

@@ -76,6 +76,7 @@ class SessionCache:
     timed: bool = True
     figures: CacheFigures = field(default_factory=CacheFigures)
     read_per_request: list[int] = field(default_factory=list)
+    parts: tuple[int, int, int] = (0, 0, 0)  # of the latest prompt: see `add`
     _prompts: Prompts = field(init=False)
     _cache: LiveCache = field(init=False)
 
@@ -83,7 +84,11 @@ class SessionCache:
         self._prompts, self._cache = Prompts(self.counter.count), LiveCache(self.profile)
 
     def add(self, request: WireRequest, at: float | None = None) -> int:
-        """Take the session's next prompt in, sent `at` seconds; returns its tokens."""
+        """Take the session's next prompt in, sent `at` seconds; returns its tokens.
+
+        `parts` then says what they are: read from the cache; rewritten (as much as the prompt before had there, and neither begins like it
+        nor was read); the rest, which is new or what the cache's rules do not hold.
+        """
         t = len(self._prompts.lengths)
         length = self._prompts.add(segments(request))
         stops: Sequence[int] | None = [self._prompts.before(t, end) for end in marks(request)] if self.marked else None
@@ -91,11 +96,11 @@ class SessionCache:
         read, written = self._cache.add(length, lambda s: self._prompts.shared(s, t), at=moment, stops=stops)
         self.read_per_request.append(read)
         self.figures += CacheFigures(requests=1, tokens=length, read=read, write=written)
-        if t:
-            self._compare(t, length)
+        rewritten = self._compare(t, length, read) if t else 0
+        self.parts = (read, rewritten, length - read - rewritten)
         return length
 
-    def _compare(self, t: int, length: int) -> None:
+    def _compare(self, t: int, length: int, read: int) -> int:
         before, shared = self._prompts.lengths[t - 1], self._prompts.shared(t - 1, t)
         self.figures += CacheFigures(
             later=length,
@@ -104,3 +109,4 @@ class SessionCache:
             prefix_breaks=shared < before,
             rewritten_tokens=before - shared,
         )
+        return max(0, min(before, length) - max(shared, read))

@@ -25,6 +25,7 @@ from context_bench.metrics.prefix_cache import CacheFigures, SessionCache
 
 Item = Mapping[str, Any]  # `row`, `example`, `output`, `calls`, `forwarded`, as `engine.export` gives them
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
+_MOST_TURNS = 600  # of a session that are summed up by their number
 _EXAMPLES = 20  # of lost and invented atoms that are kept by name
 _SHARES = ("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "keep")
 
@@ -113,6 +114,8 @@ class SystemFigures:
     violations: Counter[str] = field(default_factory=Counter)
     violated: Counter[str] = field(default_factory=Counter)
     by_session: list[dict[str, Any]] = field(default_factory=list)
+    by_turn: list[list[int]] = field(default_factory=list)
+    by_turn_alone: list[list[int]] = field(default_factory=list)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
 
@@ -152,6 +155,8 @@ class SystemFigures:
             "violations": {kind: {"times": times, "requests": self.violated[kind]} for kind, times in sorted(self.violations.items())},
             "fidelity": _fidelity(summarise(self._pairs, examples=_EXAMPLES)),
             "by_session": self.by_session,
+            "by_turn": self.by_turn,
+            "by_turn_alone": self.by_turn_alone,
         }
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
@@ -198,6 +203,8 @@ class SystemFigures:
             self._lose(session.last)  # the session itself went on without what it had said
         session.last = exchange
         session.forwarded.add(exchange.received, session.at)
+        _add_turn(self.by_turn_alone, session.sent)
+        _add_turn(self.by_turn, session.forwarded)
         session.output += _reply_tokens(example, session.sent.counter.count)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
@@ -238,6 +245,14 @@ class SystemFigures:
                 **{name: value for name, value in told.items() if value is not None},
             }
         )
+
+
+def _add_turn(sums: list[list[int]], cache: SessionCache) -> None:
+    """Add the latest prompt of a session to the sums of its number: requests, then the tokens of `SessionCache.parts`."""
+    place = cache.figures.requests - 1
+    if place < _MOST_TURNS:
+        sums += [[0, 0, 0, 0]] * (place == len(sums))
+        sums[place] = [a + b for a, b in zip(sums[place], (1, *cache.parts), strict=True)]
 
 
 def _fidelity(summary: Summary) -> dict[str, Any]:

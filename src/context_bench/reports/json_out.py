@@ -25,7 +25,7 @@ _TIMES = re.compile(
 #: … and the occasion, outside rows.
 _OCCASION = re.compile("created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
 _TOP = (
-    *("schema", "summary", "estimates", "comparisons", "wire", "replay", "agents", "compression", "setup", "setups"),
+    *("schema", "summary", "estimates", "comparisons", "by_type", "wire", "replay", "agents", "compression", "setup", "setups"),
     *("failures", "notes", "timing", "config", "manifest"),
 )
 
@@ -70,6 +70,7 @@ def _document(page: Page) -> dict[str, Any]:
         "summary": page.summary,
         "estimates": page.estimates,
         "comparisons": page.comparisons,
+        **({"by_type": page.by_type} if page.by_type else {}),
         "wire": page.wire,
         "failures": page.failures,
         "notes": page.notes,

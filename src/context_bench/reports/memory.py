@@ -12,6 +12,8 @@ from context_bench.core.records import Estimate
 from context_bench.core.rowfacts import score
 from context_bench.reports.material import Material, figure, mapping
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Section, Table, Unit
+from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.plotting import about_spread, spread
 from context_bench.reports.tally import number
 from context_bench.reports.text import markdown
 
@@ -64,7 +66,7 @@ def memory(material: Material) -> list[Section]:
     known = [*_found(material), *(table for table in others if table is not None)]
     by_type = _types(material, passes)
     return [
-        *([Section("memory", "Memory", tables=known)] if known else []),
+        *([Section("memory", "Memory", tables=known, charts=_charts(material, passes))] if known else []),
         *([Section("qa_types", "By type of question", tables=[by_type], brief=len(by_type.rows) <= _MOST_LINES)] if by_type else []),
     ]
 
@@ -128,6 +130,34 @@ def _levelled(material: Material, names: list[str], table: str, title: str) -> T
         "question has none of these. Full context and oracle do not rank."
     )
     return Table(table, columns, rows, title, about if not title else "")
+
+
+def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
+    """Recall by k, of items or of whole sessions, and how long searches took."""
+    about = (
+        "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up is better, and further "
+        "left found it sooner. Whiskers are 95 % intervals."
+    )
+    found = []
+    for prefix, what in (("", "Recall at k"), ("session_", "Recall at k, whole sessions")):
+        levels = sorted((int(each[3]), each[0]) for name in material.found.score_names if (each := _recall_at(prefix, name)))
+        points = [
+            CurvePoint(system, k, shown)
+            for system in material.systems
+            for k, name in levels
+            if (shown := _figure(_estimate(material, system, name))) is not None
+        ]
+        if not prefix or _needs_sessions(material):
+            found.append(Chart(f"{prefix}recall".replace("_", "-"), "recall", what, about, "k, hits", "recall", points, span=(0.0, 1.0)))
+    searches = [own for system, one in passes.items() if (own := spread(system, one.use.search)) is not None]
+    told = about_spread("search") + " Each haystack's first search, which may load things, is left out."
+    found.append(Chart("search", "distribution", "Search time", told, "seconds of a search", "", searches))
+    return [chart for chart in found if chart.data]
+
+
+def _recall_at(prefix: str, name: str) -> re.Match[str] | None:
+    found = _AT_K.fullmatch(name)
+    return found if found and found[2] == "recall" and (found[1] or "") == prefix else None
 
 
 def _place(name: str) -> tuple[int, int] | None:

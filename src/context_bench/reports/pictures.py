@@ -59,8 +59,8 @@ class Gap:
 class Turn:
     """Prompt tokens of requests number `first` to `last` of a session, mean per request (`waterfall`).
 
-    `cached`: read from the prompt cache; `rewritten`: stood in the request before and cannot be read, because the prompt changed in front
-    of it or the cache lost it; `new`: the rest.
+    `cached`: read from the prompt cache; `rewritten`: as much as stood in the request before and was changed, or moved by a change in front
+    of it; `new`: the rest.
     """
 
     name: str

@@ -5,14 +5,13 @@ from __future__ import annotations
 from context_bench.core.records import Comparison, Estimate
 from context_bench.reports.compression import grader
 from context_bench.reports.material import PRIMARY, Material, estimate_of, family, figure
-from context_bench.reports.page import Cell, Chart, Column, Figure, Point, Section, Table
-from context_bench.reports.tally import Line, Tally, number
-from context_bench.reports.traffic import forwarded_mean
+from context_bench.reports.page import Cell, Column, Figure, Section, Table
+from context_bench.reports.tally import Line, number
 
 
 def quality(material: Material) -> Section | None:
-    """Scores with intervals, n, failures and bounds, and the quality–tokens chart."""
-    metrics = _quality_metrics(material)
+    """Scores with intervals, n, failures and bounds."""
+    metrics = quality_metrics(material)
     if not metrics or not material.found.lines:
         return None
     primary, others = metrics[0], metrics[1:]
@@ -27,10 +26,10 @@ def quality(material: Material) -> Section | None:
     ]
     rows = [[material.label(line), *_quality_cells(material, line, primary, others)] for line, _ in material.lines]
     table = Table("quality", columns, rows, about=_quality_about(material))
-    return Section("quality", "Quality", tables=[table], charts=_pareto(material, primary, title))
+    return Section("quality", "Quality", tables=[table])
 
 
-def _quality_metrics(material: Material) -> list[str]:
+def quality_metrics(material: Material) -> list[str]:
     """The primary score, the pass rate, then every other score that has an estimate."""
     named = [name for by in material.estimates.values() for name in by]
     again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {material.score_field}  # the same under another name
@@ -61,7 +60,7 @@ def _score(known: Estimate | None, said: int | None = None) -> Figure | None:
 
 
 def _quality_about(material: Material) -> str:
-    shown = _quality_metrics(material)
+    shown = quality_metrics(material)
     methods = sorted({each.method for by in material.estimates.values() for name, each in by.items() if name in shown and each.method})
     clusters = sorted(
         {each.clusters for by in material.estimates.values() for name, each in by.items() if name == PRIMARY and each.clusters}
@@ -77,37 +76,6 @@ def _quality_about(material: Material) -> str:
 
 def _span(values: list[int]) -> str:
     return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
-
-
-def _pareto(material: Material, primary: str, title: str) -> list[Chart]:
-    points = [point for line, each in material.lines if (point := _point(material, line, each, primary)) is not None]
-    if len(points) < 2:
-        return []
-    drawn = [_on_front(point, points) for point in points]
-    about = (
-        "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. "
-        "Filled marks: no other system is both better and cheaper. Marks that would cover one another stand side by side."
-    )
-    x = "tokens forwarded to the model, mean per example"
-    return [Chart("pareto", "pareto", "Quality against tokens", about, x=x, y=title, data=list(drawn))]
-
-
-def _point(material: Material, line: Line, each: Tally, primary: str) -> Point | None:
-    known, forwarded = estimate_of(material, line, primary), forwarded_mean(each)
-    if known is None or forwarded is None:
-        return None
-    quality = Figure(known.value, "score", number(known.low), number(known.high))
-    return Point(material.label(line), quality, Figure(forwarded, "tokens"), baseline=line[0] == material.baseline)
-
-
-def _on_front(point: Point, points: list[Point]) -> Point:
-    beaten = any(
-        other.quality.value >= point.quality.value
-        and other.cost.value <= point.cost.value
-        and (other.quality.value > point.quality.value or other.cost.value < point.cost.value)
-        for other in points
-    )
-    return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
 
 
 def comparisons(material: Material) -> Section | None:

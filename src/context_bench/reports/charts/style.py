@@ -158,6 +158,7 @@ def styled(chart: Any) -> Any:
             domainColor=INK,
             domainOpacity=0.4,
             ticks=False,
+            labelFlush=False,
         )
         .configure_legend(**text, labelFontSize=SIZE, rowPadding=5, columnPadding=18, offset=18)
         .configure_text(font=FONT, fontSize=SIZE, color=INK)

@@ -10,7 +10,7 @@ from context_bench.reports.charts.style import FONT, GREY, INK, SIZE, TIP, Names
 from context_bench.reports.pictures import Chart, Turn
 
 #: (field, name, colour), from the foot of a bar to its top.
-PARTS = (("cached", "from the cache", "#3b7dd8"), ("rewritten", "paid again", "#c9611a"), ("new", "new", GREY))
+PARTS = (("cached", "from the cache", "#3b7dd8"), ("rewritten", "rewritten", "#c9611a"), ("new", "new or not cached", GREY))
 MOST_PLOTS = 12
 _LEFT = 66
 _SHORT = "datum.value == 0 ? '0' : format(datum.value, '~s')"

@@ -1,0 +1,250 @@
+"""Which charts a result has, and the section that each of them belongs to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from context_bench.core.records import Comparison
+from context_bench.core.rubric import default_rubric
+from context_bench.reports.compression.cells import estimated
+from context_bench.reports.material import Material, estimate_of, interval_of, mapping
+from context_bench.reports.page import Figure, Section, Tone
+from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated, Spread, Turn
+from context_bench.reports.quality import quality_metrics
+from context_bench.reports.replay import AS_SENT
+from context_bench.reports.tally import Line, Tally, number, quantile
+from context_bench.reports.traffic import forwarded_mean
+
+#: What colours say; the words say it as well.
+TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
+_DOTS = 20  # of a distribution
+_MOST_BARS = 30  # of a system's requests, one after another
+
+_MARKS = (
+    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other system is both better "
+    "and cheaper. Marks that would cover one another stand side by side."
+)
+_FOREST = (
+    "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of zero is better. "
+    "Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is better; red square: it is worse by "
+    "more than that; ring: open."
+)
+_SPREAD = "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right."
+
+
+def add_charts(material: Material, sections: Iterable[Section]) -> None:
+    """Give sections the charts that belong to them; those without anything to draw are left out."""
+    for section in sections:
+        if (make := _CHARTS.get(section.id)) is not None:
+            section.charts = [*section.charts, *(chart for chart in make(material, section) if chart.data)]
+        for chart in section.charts:
+            chart.names = chart.names or [material.label(line) for line, _ in material.lines]
+
+
+# Quality -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _paretos(material: Material, section: Section) -> list[Chart]:
+    primary = quality_metrics(material)[0]
+    title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
+    made = []
+    for name, what, axis, cost in (
+        ("pareto", "tokens", "tokens forwarded to the model, mean per example", _tokens),
+        ("pareto-money", "money", "US dollars per 1,000 examples", _money),
+    ):
+        points = [
+            Point(
+                material.label(line),
+                Figure(known.value, "score", number(known.low), number(known.high)),
+                price,
+                baseline=line[0] == material.baseline,
+            )
+            for line, each in material.lines
+            if (known := estimate_of(material, line, primary)) is not None and (price := cost(material, line, each)) is not None
+        ]
+        if len(points) > 1:
+            made.append(Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points) for each in points]))
+    return made
+
+
+def _tokens(material: Material, line: Line, each: Tally) -> Figure | None:
+    mean = forwarded_mean(each)
+    known = interval_of(material, line, "mean_output_tokens", mean, "tokens")
+    return known if known is None or mean is None or abs(known.value - mean) < 1e-6 * (1 + mean) else Figure(mean, "tokens")
+
+
+def _money(material: Material, line: Line, each: Tally) -> Figure | None:
+    return interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000)
+
+
+def _on_front(point: Point, points: Sequence[Point]) -> Point:
+    beaten = any(
+        other.quality.value >= point.quality.value
+        and other.cost.value <= point.cost.value
+        and (other.quality.value > point.quality.value or other.cost.value < point.cost.value)
+        for other in points
+    )
+    return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
+
+
+# Differences ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _forests(material: Material, section: Section) -> list[Chart]:
+    result = material.result
+    baselines = ", ".join(dict.fromkeys(each.baseline for each in result.comparisons)) or "the baseline"
+    about = _FOREST.format(baseline=baselines)
+    axis = f"difference of mean {material.score_field or 'score'}"
+    found = sorted(result.comparisons, key=lambda each: each.dataset or "")
+    kinds = sorted(result.by_type, key=lambda each: each.qa_type or "")
+    return [
+        Chart("forest", "forest", "Paired differences", about, axis, "", _gaps(found, lambda each: each.dataset)),
+        Chart("forest-types", "forest", "By kind of question", about, axis, "", _gaps(kinds, lambda each: each.qa_type)),
+    ]
+
+
+def _gaps(found: Sequence[Comparison], group: Callable[[Comparison], str | None]) -> list[Mark]:
+    """The differences that are known. Several baselines, or several shapes, are part of the name."""
+    several = len({each.baseline for each in found}) > 1
+    shapes = len({each.shape for each in found}) > 1
+    gaps: list[Mark] = []
+    for each in found:
+        if (value := number(each.difference)) is None:
+            continue
+        name = f"{each.system} − {each.baseline}" if several else each.system
+        told = Figure(value, "score", number(each.low), number(each.high), signed=True)
+        name = f"{name} · {each.shape}" if shapes and each.shape else name
+        gaps.append(Gap(name, told, each.verdict, TONES.get(each.verdict, "neutral"), each.n, number(each.margin), group(each) or ""))
+    return gaps
+
+
+# Time ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _times(material: Material, section: Section) -> list[Chart]:
+    latency = [_spread(material, line, "latency", each.latency) for line, each in material.lines]
+    ttft = [_spread(material, line, "ttft", each.ttft) for line, each in material.lines]
+    return [
+        Chart("latency", "distribution", "Latency", about_spread("request"), "seconds until the reply", "", [s for s in latency if s]),
+        Chart("ttft", "distribution", "Time to first token", about_spread("request"), "seconds to first token", "", [s for s in ttft if s]),
+    ]
+
+
+def about_spread(what: str) -> str:
+    """How to read a distribution of these things."""
+    return f"Each dot stands for one {what} in {_DOTS}, or for one, if there are no more. {_SPREAD} Left is faster."
+
+
+def _spread(material: Material, line: Line, name: str, values: Sequence[float]) -> Spread | None:
+    found = spread(material.label(line), values)
+    median = interval_of(material, line, f"{name}_median", None, "seconds")
+    return found if found is None or median is None else replace(found, median=median)
+
+
+def spread(name: str, values: Sequence[float]) -> Spread | None:
+    """How seconds are spread; `None` of nothing."""
+    ordered = array("d", sorted(values))
+
+    def at(share: float) -> float:
+        return quantile(ordered, share) or 0.0
+
+    if not ordered:
+        return None
+    dots = ordered if len(ordered) <= _DOTS else [at((place + 0.5) / _DOTS) for place in range(_DOTS)]
+    return Spread(name, len(ordered), Figure(at(0.5), "seconds"), Figure(at(0.95), "seconds"), tuple(dots))
+
+
+# Failures ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _failures(material: Material, section: Section) -> list[Chart]:
+    counted = material.result.failures or material.found.failures
+    of = {system: sum(each.rows for (name, _), each in material.found.lines.items() if name == system) for system in material.systems}
+    parts: list[Mark] = []
+    for system in material.systems:
+        found = [
+            Part(system, kind if source == "system" else f"{kind} ({source})", Figure(times, "count"), of[system])
+            for source, classes in counted.get(system, {}).items()
+            for kind, times in classes.items()
+        ]
+        parts += found or [Part(system, "", Figure(0, "count"), of[system])]
+    about = (
+        "Each bar is one system, as long as the share of its rows in which something failed; colours tell the class of failure, with the "
+        "evaluator in brackets where the answer was there and only its score is missing. A row may fail in several evaluators."
+    )
+    return [Chart("failures", "failures", "Failures by class", about, "share of the system's rows", "", parts)]
+
+
+# Dimensions ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _rubric(material: Material, section: Section) -> list[Chart]:
+    titles = {each.id: each.title for each in default_rubric().dimensions}
+    marks: list[Mark] = [
+        Rated(name, title, score)
+        for id_, title in titles.items()
+        for name, own in _compressed(material)
+        if (score := estimated(mapping(mapping(own.get("rubric")).get("dimensions")).get(id_), digits=2)) is not None
+    ]
+    about = "Each mark is a system's mean in one dimension of the rubric, right is better, with its 95 % interval."
+    return [Chart("rubric", "dots", "Rubric by dimension", about, "score, 0 to 5", "", marks, span=(0.0, 5.0))]
+
+
+def _probe_types(material: Material, section: Section) -> list[Chart]:
+    kinds = [column.title.removesuffix(" (95 %)") for column in section.tables[0].columns[1:]]
+    marks: list[Mark] = [
+        Rated(name, kind, score)
+        for kind in kinds
+        for name, own in _compressed(material)
+        if (score := estimated(mapping(mapping(own.get("types")).get(kind)).get("score"))) is not None
+    ]
+    about = "Each mark is a system's mean over the probes of one type, right is better, with its 95 % interval."
+    return [Chart("probe-types", "dots", "Score by type of probe", about, f"mean {material.score_field}", "", marks)]
+
+
+def _compressed(material: Material) -> list[tuple[str, dict[str, Any]]]:
+    systems = mapping(mapping(material.result.compression).get("systems"))
+    return [(name, mapping(systems[name])) for name in material.systems if name in systems]
+
+
+# Prompt cache --------------------------------------------------------------------------------------------------------------------------
+
+
+def _waterfall(material: Material, section: Section) -> list[Chart]:
+    systems = {name: mapping(facts) for name, facts in mapping(mapping(material.result.replay).get("systems")).items()}
+    whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
+    turns = turns_of(AS_SENT, (whole or next(iter(systems.values()), {})).get("by_turn_alone"))
+    for name, facts in systems.items():
+        turns += turns_of(name, facts.get("by_turn"))
+    about = (
+        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve. "
+        "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is new, or what the "
+        "cache's rules do not hold. A good compressor makes bars shorter without turning blue into orange."
+    )
+    return [Chart("waterfall", "waterfall", "Prompt cache, request by request", about, "request of the session", "prompt tokens", turns)]
+
+
+def turns_of(name: str, told: Any) -> list[Mark]:
+    """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there are many."""
+    sums = [[float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]]
+    step = -(-len(sums) // _MOST_BARS) or 1
+    turns: list[Mark] = []
+    for start in range(0, len(sums), step):
+        requests, cached, rewritten, new = (sum(column) for column in zip(*sums[start : start + step], strict=True))
+        last = min(start + step, len(sums))
+        turns.append(Turn(name, start + 1, last, cached / requests, rewritten / requests, new / requests))
+    return turns
+
+
+_CHARTS: dict[str, Callable[[Material, Section], list[Chart]]] = {
+    "quality": _paretos,
+    "comparisons": _forests,
+    "time": _times,
+    "failures": _failures,
+    "rubric": _rubric,
+    "probe-types": _probe_types,
+    "prefix-cache": _waterfall,
+}
