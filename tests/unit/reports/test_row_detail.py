@@ -1,0 +1,171 @@
+"""The fragment a row opens to, and the same in a terminal: limits, folds, hostile and very large texts, what is not known."""
+
+import re
+
+import pytest
+
+from context_bench.core.records import EvalRow
+from context_bench.reports.detail import command_for, detail_html, readable_reason
+from context_bench.reports.exchange_text import detail_text
+from context_bench.reports.exchanges import shown_exchanges
+
+WHERE = {"run": "my run", "system": "a$(b)", "example_id": 7, "trial": 2}
+LONG = " ".join(f"word{n}" for n in range(2000))
+
+
+def row(**more):
+    return EvalRow("proxy", 7, {"f1": 0.5, "judge_score": 1.0}, **more)
+
+
+def exchange(sent, forwarded, **more):
+    bodies = {
+        side: None if texts is None else {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+        for side, texts in (("sent", sent), ("forwarded", forwarded))
+    }
+    return {"turn": 1, "tokens": {"sent": 1204, "forwarded": 640}, "wires": ["openai-chat"] * 2, **bodies, **more}
+
+
+def html(told, limit=None, of=None):
+    return str(detail_html(of or row(), told, limit=limit))
+
+
+def test_texts_scores_reasons_errors_and_calls():
+    judges = [{"evaluator": "llm_judge", "score": 0.75, "reason": "4 Quite right."}, {"evaluator": "rubric", "reason": "{"}]
+    calls = [{"account": "system", "model": "m", "attempt": 2, "status": 200, "sent_tokens": 1204, "seconds": 1.5, "cost": 0.00012}]
+    told = {"question": "Who?", "answer": "Ada\nBo", "response": "Ada <b>", "judges": judges, "calls": calls}
+    shown = html(told, of=row(errors={"rouge": "EvaluatorFailed: <no>"}))
+    for text in (
+        "Who?",
+        "Ada\nBo",
+        "Ada &lt;b&gt;",
+        "llm_judge said (0.75)",
+        "4 Quite right.",
+        "rouge: EvaluatorFailed: &lt;no&gt;",
+        "1,204",
+    ):
+        assert text in shown
+    assert "0.00012" in shown
+    assert "1 call<" in shown
+    text = detail_text(row(), told)
+    assert "llm_judge  0.75: 4 Quite right." in text
+    assert "Scores     f1 0.5, judge_score 1" in text
+
+
+def test_nothing_is_known():
+    assert "Scores" in html(None)
+    assert "(none)" in html({})
+    assert detail_text(row(), None).startswith("proxy · 7\n")
+
+
+def test_counts_come_first():
+    said = shown_exchanges({"exchanges": [exchange(["one two three four", "gone"], ["one three"])]})[0].sentence
+    assert said == "Sent 1,204 tokens, forwarded 640: 40 % of the words kept as they were, 1 message dropped."
+    assert shown_exchanges({"exchanges": [exchange(["x"], ["x"])]})[0].sentence == "Sent 1,204 tokens, forwarded 640: forwarded as sent."
+    words = " ".join(str(n) for n in range(1000))
+    said = shown_exchanges({"exchanges": [exchange([words], [words.removesuffix(" 999")])]})[0].sentence
+    assert "more than 99 % of the words" in said
+
+
+def test_what_is_missing_is_explained():
+    told = {"exchanges": [exchange(["sent <i>"], None, why="no tap stood before the provider"), exchange(None, None, why="bodies none")]}
+    shown = html(told)
+    assert "no tap stood before the provider" in shown
+    assert "sent &lt;i&gt;" in shown
+    assert "bodies none" in shown
+    assert "bodies none" in detail_text(row(), told)
+
+
+def test_a_context_that_a_system_gave_back_is_compared():
+    told = {"context": "Lane 3 is very old.", "context_after": "Lane 3 is old."}
+    shown = html(told)
+    assert "What the system made of the context" in shown
+    assert "<del>very </del>" in shown
+    assert "[-very -]" in detail_text(row(), told)
+
+
+def test_long_unchanged_runs_are_folded():
+    told = {"exchanges": [exchange([f"{LONG} old {LONG}"], [f"{LONG} new {LONG}"])]}
+    shown = html(told)
+    assert re.findall(r"<summary>… ([\d,]+) words unchanged</summary>", shown) == ["1,986", "1,986"]
+    assert "<del>old</del>" in shown
+    assert "<ins>new</ins>" in shown
+    assert shown.count("word1000") == 2
+    text = detail_text(row(), told)
+    assert text.count("1,986 words unchanged") == 2
+    assert "word1000" not in text
+    assert "[-old-]{+new+}" in text
+    assert detail_text(row(), told, full=True).count("word1000") == 2
+
+
+def test_many_unchanged_messages_are_one_fold():
+    told = {"exchanges": [exchange(["a b"] * 40 + ["last one"], ["a b"] * 40 + ["last"])]}
+    assert "… messages 1 to 40: 80 words unchanged" in html(told)
+    assert "… messages 1 to 40: 80 words unchanged" in detail_text(row(), told)
+
+
+@pytest.mark.parametrize("limit", [0, 120, 1000, 4000])
+def test_the_limit_holds_and_says_what_is_cut(limit):
+    texts = [" ".join(f"word{n}" for n in range(2000) if n % step) for step in (3, 7)]
+    told = {"response": LONG, "context": LONG, "exchanges": [exchange([LONG, LONG], texts)] * 2, "where": WHERE}
+    shown = html(told, limit)
+    plain = re.sub(r"<[^>]*>", "", shown)
+    assert len(plain) < 10 * limit + 2500
+    assert len(shown) < 20 * limit + 5000
+    assert "context-bench diff &#39;my run&#39; 7 --system &#39;a$(b)&#39; --trial 2 --full" in shown
+    assert "words" in plain
+
+
+def test_a_whole_page_needs_no_such_sentence():
+    assert "--full" not in html({"response": LONG, "exchanges": [exchange([LONG], [LONG[:200]])], "where": WHERE})
+    assert command_for({}) == ""
+
+
+HOSTILE = "</script></template><img src=x onerror=alert(1)>\x1b[2J\u202e\u200b\ud800\x00 [-x-] {{ 1 }}"
+
+
+def test_hostile_texts_everywhere():
+    body = {"model": HOSTILE, "messages": [{"role": HOSTILE, "content": HOSTILE}], HOSTILE: HOSTILE, "tools": [{"name": HOSTILE}]}
+    hostile = {"turn": 1, "sent": body, "forwarded": {"messages": [{"role": "user", "content": f"a {HOSTILE}"}]}, "why": HOSTILE}
+    told = dict.fromkeys(("question", "answer", "response", "context", "context_after", HOSTILE), HOSTILE)
+    told |= {"judges": [{"evaluator": HOSTILE, "reason": HOSTILE}], "calls": [{"account": HOSTILE, "model": HOSTILE, "error": HOSTILE}]}
+    told |= {"exchanges": [hostile], "where": dict.fromkeys(WHERE, HOSTILE)}
+    of = EvalRow(HOSTILE, HOSTILE, {HOSTILE: 1.0}, errors={HOSTILE: HOSTILE})
+    for shown in (html(told, None, of), html(told, 300, of)):
+        assert "<img" not in shown
+        assert "</script" not in shown
+        assert "</template" not in shown
+        assert "{{ 1 }}" in shown
+        assert not set("\x1b\u202e\u200b\ud800\x00") & set(shown)
+    for full in (True, False):
+        assert not set("\x1b\u202e\u200b\ud800\x00") & set(detail_text(of, told, full=full))
+
+
+def test_white_space_that_is_lost_is_written_out():
+    shown = html({"exchanges": [exchange(["one\n\ntwo"], ["one two"])]})
+    assert "<del>↵\n↵\n</del>" in shown
+    assert "<ins>␣</ins>" in shown
+
+
+def test_colour_only_repeats_what_the_marks_say():
+    told = {"exchanges": [exchange(["one two three"], ["one three four"])]}
+    coloured, plain = detail_text(row(), told, color=True), detail_text(row(), told)
+    assert "\x1b[31m" in coloured
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", coloured).splitlines()] == plain.splitlines()
+    narrow = detail_text(row(), {"exchanges": [exchange([LONG], [LONG[:3000]])]}, width=40, full=True)
+    assert max(map(len, narrow.splitlines())) <= 40
+
+
+def test_a_megabyte_is_shown():
+    text = "lane mill stone " * 62_500
+    shown = html({"exchanges": [exchange([text], [text[: len(text) // 2]])]})
+    assert "<summary>… 93,700 words dropped</summary>" in shown
+    assert len(html({"exchanges": [exchange([text], [text[: len(text) // 2]])]}, 1000)) < 6000
+
+
+def test_judges_replies_in_json_are_made_readable():
+    rubric = '{"criterionResults": [{"criterionId": "facts", "reasoning": "All kept.", "score": 5}, {"criterionId": "files", "score": 1}]}'
+    assert readable_reason(rubric) == "facts: 5. All kept.\nfiles: 1."
+    assert readable_reason('{"reasoning": "Shorter.", "winner": "first"}') == "winner first. Shorter."
+    assert readable_reason("4 Fine.") == "4 Fine."
+    assert readable_reason('{"a": 1}') == '{"a": 1}'
+    assert readable_reason("[" * 10_000) == "[" * 10_000
