@@ -65,7 +65,7 @@ def manifest(*systems, **more):
 
 async def run(store, name, systems, items, **options):
     told = options.pop("manifest", None) or manifest(*(system.name for system in systems))
-    settings = RunSettings(late_grace=0.0, max_workers=8)
+    settings = RunSettings(late_grace=0.0, max_workers=64)
     return await execute(
         store,
         name=name,

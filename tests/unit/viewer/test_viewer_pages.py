@@ -237,7 +237,7 @@ async def test_a_running_run_tells_how_far_it_is_until_it_ends(tmp_path):
     with open_store(path) as store:
         going = asyncio.create_task(run(store, "live", [Speller("full"), Speller("short", gate=gate)], examples(16)))
         async with Viewer(path, result_of=stored_result) as viewer, session_with(viewer) as session:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while ">live<" not in await text_of(session, "/"):
                     pass
             page = await text_of(session, "/runs/live")
@@ -260,7 +260,8 @@ async def test_a_running_run_tells_how_far_it_is_until_it_ends(tmp_path):
 
 async def _until(stream, *wanted):
     """The first event that has all of these in it."""
-    while True:
-        event = (await stream.content.readuntil(b"\n\n")).decode().strip()
-        if all(each in event for each in wanted):
-            return event
+    async with asyncio.timeout(120):
+        while True:
+            event = (await stream.content.readuntil(b"\n\n")).decode().strip()
+            if all(each in event for each in wanted):
+                return event
