@@ -39,6 +39,7 @@ COMMANDS = {
     "show": Command("runs:show", "The report of a stored run, in any format."),
     "view": Command("view:command", "Stored and running runs in the browser, on this machine only."),
     "diff": Command("diff:command", "What was done to one example's messages, in words."),
+    "plot": Command("plot:command", "A chart of a run as SVG or PNG."),
     "rescore": Command("runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("runs:export", "Everything a run found, for other programs."),
     "import": Command("importing:command", "Answers that were given elsewhere, as a stored run."),

@@ -1,0 +1,95 @@
+"""`plot`: a chart of a stored or exported run as an SVG or PNG file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.runs import StoreOption
+from context_bench.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from context_bench.reports.pictures import Chart
+
+_THEMES = ("light", "dark")
+_LEAST, _MOST = 280, 4000  # pixels of width
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Name or id of a stored run, `last`, or a JSON file that `export` wrote.")],
+    kind: Annotated[str, typer.Option(help="Which chart: pareto, forest, latency …; a wrong name lists those of the run.")],
+    out: Annotated[Path, typer.Option(help="File to write; .svg or .png.")],
+    store: StoreOption = DEFAULT_STORE,
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    width: Annotated[int, typer.Option(help="About how many pixels wide; below 500 it is laid out for a telephone.")] = 900,
+    scale: Annotated[float, typer.Option(help="Pixels of a PNG for each of the SVG's.")] = 2.0,
+) -> int:
+    """A chart of a run as a picture of its own, with title, explanation and background."""
+    form = out.suffix.lower()
+    _check(form, out, theme, width, scale)
+    chart = _chosen(_charts(run, store), kind)
+    from context_bench.reports import charts
+
+    shade: Any = theme
+    if form == ".svg":
+        made = charts.standalone(chart, width=width, theme=shade).encode()
+    else:
+        made = charts.png(chart, scale=scale, width=width, theme=shade)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(made)
+    print(f"context-bench: {chart.title}: written to {out}", file=sys.stderr)
+    return 0
+
+
+def _check(form: str, out: Path, theme: str, width: int, scale: float) -> None:
+    if form not in (".svg", ".png"):
+        raise BadInput(f"--out {out}: expected a name that ends in .svg or .png")
+    if theme not in _THEMES:
+        raise BadInput(f"--theme {theme!r}: expected light or dark")
+    if not _LEAST <= width <= _MOST:
+        raise BadInput(f"--width {width}: expected {_LEAST} to {_MOST} pixels")
+    if not 0.1 <= scale <= 8:
+        raise BadInput(f"--scale {scale:g}: expected 0.1 to 8")
+
+
+def _charts(run: str, store: str) -> list[Chart]:
+    """All charts of the run. A file is taken for one only if no stored run could be meant: it ends in .json."""
+    from context_bench.reports import build_page
+
+    if run.endswith(".json"):
+        from context_bench.results import EvalResult
+
+        try:
+            text = Path(run).read_bytes()
+        except OSError as error:
+            raise BadInput(f"{run}: {error.strerror or error}") from None
+        page = build_page(EvalResult.from_json(text))
+    else:
+        from context_bench.cli.runs import opened_result
+
+        with opened_result(store, run) as result:
+            page = build_page(result)
+    return [chart for section in page.sections for chart in section.charts]
+
+
+def _chosen(found: Sequence[Chart], kind: str) -> Chart:
+    """The chart of that name, else the first of that kind; the others of it are named."""
+    named = next((chart for chart in found if chart.id == kind), None)
+    if named is not None:
+        return named
+    of_kind = [chart for chart in found if chart.kind == kind]
+    if not of_kind:
+        have = ", ".join(chart.id for chart in found) or "none: there is nothing to draw"
+        from context_bench.reports.charts import KINDS
+
+        why = "this run has no data for it" if kind in KINDS else "no such chart"
+        raise BadInput(f"--kind {kind}: {why}; charts of this run: {have}")
+    if len(of_kind) > 1:
+        others = ", ".join(chart.id for chart in of_kind[1:])
+        print(f"context-bench: {kind}: {of_kind[0].id} is drawn; of the same kind: {others}", file=sys.stderr)
+    return of_kind[0]
