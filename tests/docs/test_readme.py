@@ -29,6 +29,7 @@ FOREIGN = {
     "--log-dir",
     "--help",
     "--help-all",
+    "--install-completion",
     "--output-format",
     "--verbose",
 }
