@@ -150,7 +150,7 @@ def boxes(number=8):
 def one_run(world, name="mine", *more):
     """A small run in the store, the newest one."""
     boxes()
-    arms = ("--system", "random_drop:keep=0.5", "--controls", "full,none")
+    arms = ("--system", "head_tail:keep=0.3", "--controls", "full,none")
     bench("--dataset", "boxes.jsonl", *arms, "--upstream", "scripted:boxes.json", "--run", name, *more)
 
 
@@ -193,7 +193,7 @@ def some_sessions(world):
     recorded_traces(world)
     Path("my-sessions").mkdir()
     Path("session.jsonl").rename("my-sessions/session.jsonl")
-    program(world.folder, "my-filter", "cat >/dev/null; echo '{\"text\": \"Something was done.\"}'")
+    program(world.folder, "my-filter", 'cat >/dev/null; echo \'{"text": "Something was done."}\'')
 
 
 def stand_in_llmlingua(world):

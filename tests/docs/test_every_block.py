@@ -155,10 +155,10 @@ def test_what_is_not_run_is_listed():
 
 
 def anchors(page):
-    """The places in a page that can be linked to, as GitHub and the site name them."""
+    """The places in a page that can be linked to, as the site names them."""
     text = re.sub(r"^(`{3,}).*?^\1", "", page.read_text(), flags=re.M | re.S)
     titles = (re.sub(r"[`*]|\]\([^)]*\)|\[", "", title) for title in re.findall(r"^#+ +(.+?)\s*$", text, re.M))
-    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\- ]", "", title.lower()).strip()) for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES)
