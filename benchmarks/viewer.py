@@ -4,7 +4,7 @@
 
 The store is written by the engine's own writer (no model is asked): one run of two systems with contexts, questions, answers, scores, calls
 and usage, and 60 small runs beside it. `--store` keeps it for the next time. Pages are fetched over HTTP from `context-bench view` as a
-person would start it; its memory and that of its children is read from /proc. Times are wall seconds: first ask, and the median of five more.
+person would start it; its memory and that of its children is read from /proc. Times are wall seconds: first ask, median of five more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
-from context_bench.engine import Arm, open_store
+from context_bench.engine import Arm, Store, open_store
 from context_bench.engine.plan import Outcome, Score, Unit, planned_arms, planned_evaluators
 from context_bench.engine.secrets import secrets_of
 from context_bench.engine.store.store import DONE
@@ -72,7 +72,7 @@ def fill(path: Path, rows: int) -> None:
             write_run(store, f"small-{number}", 4)
 
 
-def write_run(store, name: str, examples: int) -> None:
+def write_run(store: Store, name: str, examples: int) -> None:
     secrets = secrets_of([])
     arms, judges = planned_arms([Arm(System("full")), Arm(System("proxy"))], secrets), planned_evaluators([Judge()], secrets)
     writer = Writer(store, SYSTEM_CLOCK, secrets, "none", "all", arms, judges)
@@ -167,9 +167,8 @@ def pages(browser: Browser, pid: int, views: int) -> None:
         first = browser.get(address)[1]
         again = statistics.median(browser.get(address)[1] for _ in range(5))
         print(f"| {name} | {first:.2f} | {again:.3f} |", flush=True)
-    print(
-        f"| summary of the run (its own process) | {browser.get(f'{run}/summary?part')[1]:.1f} | {browser.get(f'{run}/summary?part')[1]:.3f} |"
-    )
+    summary = [browser.get(f"{run}/summary?part")[1] for _ in range(2)]
+    print(f"| summary of the run (its own process) | {summary[0]:.1f} | {summary[1]:.3f} |")
     before = memory(pid)
     for number in range(views):
         column = ("latency", "cost", "sent", "score:f1", "score:recall", "forwarded", "example")[number % 7]

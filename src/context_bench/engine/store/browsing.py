@@ -211,15 +211,15 @@ def live(store: Store, run: Listed) -> list[Live]:
     answered = p.join(o, o.c.id == p.c.output)
     sums = (func.count(), func.count(o.c.error), func.sum(o.c.input_tokens), func.sum(o.c.output_tokens))
     with store.reading() as connection:
-        planned: dict[int, int] = dict(connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm)).tuples().all())
+        owed = connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm))
+        planned = {int(arm): int(rows) for arm, rows in owed}
         summed = connection.execute(select(p.c.arm, *sums).select_from(answered).where(here).group_by(p.c.arm))
         done = {arm: (rows, failed, sent, forwarded) for arm, rows, failed, sent, forwarded in summed}
         paid = select(p.c.arm, func.sum(c.c.cost)).select_from(p.join(c, c.c.output == p.c.output)).where(here).group_by(p.c.arm)
-        money: dict[int, float | None] = dict(connection.execute(paid).tuples().all())
+        money = {int(arm): cost for arm, cost in connection.execute(paid)}
         middle = {arm: _median(connection, run.number, arm) for arm in done}
     return [
-        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), middle.get(arm), money.get(arm))
-        for arm, name in run.systems
+        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), middle.get(arm), money.get(arm)) for arm, name in run.systems
     ]
 
 
