@@ -13,11 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import ContextBenchError, NotComparable
 from context_bench.core.records import EvalRow
 from context_bench.engine.store.browsing import Listed
+
+if TYPE_CHECKING:
+    from context_bench.reports.page import Page
 
 #: (open store, record of a run) → its result.
 ResultOf = Callable[[Any, Any], Any]
@@ -157,7 +160,7 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
 
     record = run_of(store, run)
     page = build_page(result_of(store, record), title=record.name)
-    return Worked(str(summary_html(page)), page.facts, [(each.tone, each.verdict, each.text) for each in page.verdicts])
+    return Worked(str(summary_html(page)), page.facts, _verdicts(page))
 
 
 def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
@@ -171,8 +174,12 @@ def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force:
     page = build_page(found, title="comparison")
     changed = _changed(found, page.score_field or "")
     changed.sort(key=lambda each: -abs(each.after - each.before))
-    verdicts = [(str(each.tone), each.verdict, each.text) for each in page.verdicts]
-    return Worked(str(summary_html(page)), page.facts, verdicts, changed[:MOST_PAIRS], len(changed))
+    return Worked(str(summary_html(page)), page.facts, _verdicts(page), changed[:MOST_PAIRS], len(changed))
+
+
+def _verdicts(page: Page) -> list[tuple[str, str, str]]:
+    """Those on the systems that were to be measured come first."""
+    return [(str(each.tone), each.verdict, each.text) for each in sorted(page.verdicts, key=lambda each: each.control)]
 
 
 def _changed(found: Any, field: str) -> list[Changed]:
