@@ -1,0 +1,171 @@
+"""Every kind of chart: from realistic records and from the odd ones, in a page and on its own."""
+
+from __future__ import annotations
+
+import re
+import struct
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from context_bench.core.records import Comparison, Result
+from context_bench.reports import build_page
+from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
+from context_bench.reports.page import Figure
+from context_bench.reports.pictures import Chart, CurvePoint, Gap, Mark, Part, Point, Rated, Spread, Turn
+from context_bench.reports.plotting import spread, turns_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+NASTY = '</script><img src=x onerror="x()">\u202e&"'
+
+
+def score(value: float, reach: float | None = 0.1) -> Figure:
+    return Figure(value, "score") if reach is None else Figure(value, "score", value - reach, value + reach)
+
+
+def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool = False) -> Chart:
+    """A chart of this kind about these systems; `equal`: all values are the same."""
+    data: list[Mark] = []
+    for place, name in enumerate(names):
+        value = 0.5 if equal else 0.2 + 0.6 * place / max(1, len(names) - 1)
+        tokens = Figure(700.0 if equal else 100.0 + 90 * place, "tokens")
+        if kind == "pareto":
+            data.append(Point(name, score(value, reach), tokens, front=place == 0))
+        elif kind in ("rates", "recall"):
+            data += [CurvePoint(name, k, score(value, reach)) for k in (1, 3, 10)]
+        elif kind == "coverage":
+            data += [CurvePoint(name, share, score(value, None), panel) for panel in ("file", "line") for share in (0, 50, 100)]
+        elif kind == "distribution":
+            found = spread(name, [value] * 30 if equal else [value + n / 50 for n in range(30)])
+            assert found is not None
+            data.append(found)
+        elif kind == "forest":
+            data += [Gap(name, score(value - 0.5, reach), "undecided", "neutral", 40, 0.02, group) for group in ("", "x")]
+        elif kind == "dots":
+            data += [Rated(name, dimension, score(value, reach)) for dimension in ("Accuracy", "Continuity")]
+        elif kind == "waterfall":
+            data += [Turn(name, turn, turn, 100.0 * turn, 10.0, 20.0) for turn in (1, 2, 3)]
+        elif kind == "failures":
+            data += [Part(name, each, Figure(place, "count"), 100) for each in ("TimedOut", "HTTPError")]
+        else:
+            data += [Part(name, each, Figure(value, "number")) for each in ("tokens sent", "cost: x")]
+    return Chart(kind, kind, f"A chart: {kind}", "How to read it.", "across", "up", data)
+
+
+def texts(drawing: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(drawing).iter(f"{SVG}text")]
+
+
+def titles(drawing: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(drawing).iter(f"{SVG}title")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_names_its_systems_whatever_they_are_called(kind: str) -> None:
+    drawing = svg(chart(kind, ["kompact", NASTY, "kompact\u200b"]), width=NARROW)
+    elements = list(ET.fromstring(drawing).iter())
+    assert {element.tag.removeprefix(SVG) for element in elements} <= {
+        "svg",
+        "g",
+        "path",
+        "line",
+        "rect",
+        "circle",
+        "text",
+        "tspan",
+        "title",
+    }
+    assert not {name for element in elements for name in element.attrib if name.startswith("on") or "href" in name or name == "style"}
+    assert "kompact" in "".join([*texts(drawing), *titles(drawing)])
+    assert "\u202e" not in drawing
+    assert "#000" not in drawing, "every letter takes the page's colour"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("names", [["one"], ["a", "b"], [f"system-{number}" for number in range(40)]], ids=["one", "equal", "forty"])
+def test_each_kind_draws_one_equal_and_many(kind: str, names: list[str]) -> None:
+    drawing = svg(chart(kind, names, reach=None, equal=len(names) == 2))
+    assert "NaN" not in drawing
+    assert "Infinity" not in drawing
+    width, height = (float(each) for each in re.findall(r'(?:width|height)="([\d.]+)"', drawing)[:2])
+    assert 0.7 * WIDE < width < 1.25 * WIDE
+    assert 100 < height < 5000
+
+
+def test_whiskers_end_where_the_scale_puts_them() -> None:
+    first = Point("a", Figure(0.5, "score", 0.25, 1.0), Figure(50, "tokens", 25, 100), True)
+    drawing = svg(Chart("p", "pareto", "", "", "x", "y", [first, Point("b", score(0.0, None), Figure(100, "tokens"))]))
+    lines = [element for element in ET.fromstring(drawing).iter(f"{SVG}line") if (element.get("stroke") or "").startswith("#")]
+    ends = sorted((abs(float(line.get("x2") or 0)), abs(float(line.get("y2") or 0))) for line in lines)
+    plot = WIDE - 66 - 24
+    assert ends == [(0.0, pytest.approx(360 * 0.75)), (pytest.approx(plot * 0.75), 0.0)]
+
+
+def test_a_forest_tells_verdicts_by_shape_and_the_margin_by_a_line() -> None:
+    gaps = [Gap(tone, score(0.0), tone, tone, 9, 0.02) for tone in ("good", "bad", "neutral")]  # type: ignore[arg-type]
+    drawing = svg(Chart("f", "forest", "", "", "difference", "", gaps))
+    shapes = {
+        title: path.get("fill")
+        for path in ET.fromstring(drawing).iter(f"{SVG}path")
+        for title in [(path.findtext(f"{SVG}title") or "")]
+        if title
+    }
+    assert [fill for fill in shapes.values() if fill == "transparent" or fill == "none"] != list(shapes.values())
+    assert any("neutral, n 9" in title for title in shapes)
+    assert drawing.count('stroke-dasharray="4,3"') == 1
+
+
+def test_names_have_the_same_colour_in_every_chart() -> None:
+    alone = chart("distribution", ["b"])
+    alone.names = ["a", "b"]
+    assert "#c9611a" in svg(alone)
+    assert "#3b7dd8" not in svg(alone)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_picture_of_its_own_brings_its_colours_and_words(theme: str) -> None:
+    made = standalone(chart("pareto", ["a", "b"]), theme=theme)  # type: ignore[arg-type]
+    assert "currentColor" not in made
+    assert {"A chart: pareto", "How to read it."} <= set(texts(made))
+    assert f'fill="{dict(light="#ffffff", dark="#121417")[theme]}"' in made
+    image = png(chart("pareto", ["a", "b"]), scale=1.5, theme=theme)  # type: ignore[arg-type]
+    assert image.startswith(b"\x89PNG\r\n\x1a\n")
+    wide = float(re.findall(r'width="([\d.]+)"', made)[0])
+    assert struct.unpack(">I", image[16:20])[0] == pytest.approx(1.5 * wide, abs=2)
+
+
+def test_records_of_another_kind_are_refused() -> None:
+    wrong = chart("pareto", ["a"])
+    wrong.kind = "forest"
+    with pytest.raises(TypeError, match="Gap"):
+        svg(wrong)
+    with pytest.raises(KeyError):
+        svg(Chart("x", "nosuch", "", "", "", ""))
+
+
+def test_a_spread_keeps_twenty_dots_of_however_many() -> None:
+    found = spread("a", [float(n) for n in range(10_001)])
+    assert isinstance(found, Spread)
+    assert (found.n, len(found.values), found.median.value, found.p95.value) == (10_001, 20, 5000.0, 9500.0)
+    assert spread("a", []) is None
+    few = spread("a", [3.0, 1.0])
+    assert few is not None
+    assert few.values == (1.0, 3.0)
+
+
+def test_many_requests_share_bars_and_keep_their_mean() -> None:
+    turns = [each for each in turns_of("a", [[2, 20, 4, 6]] * 90) if isinstance(each, Turn)]
+    assert len(turns) == 30
+    assert (turns[0].first, turns[0].last, turns[-1].last) == (1, 3, 90)
+    assert {(each.cached, each.rewritten, each.new) for each in turns} == {(10.0, 2.0, 3.0)}
+    assert turns_of("a", None) == []
+
+
+def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
+    result.by_type = [Comparison("kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="multi-hop")]
+    charts = {chart.id: chart for section in build_page(result).sections for chart in section.charts}
+    assert set(charts) == {"pareto", "pareto-money", "forest", "forest-types", "latency", "ttft", "failures"}
+    assert all(each.about and each.x for each in charts.values())
+    [gap] = charts["forest-types"].of(Gap)
+    assert (gap.group, gap.difference.value, gap.tone) == ("multi-hop", -0.1, "neutral")
+    assert {part.name for part in charts["failures"].of(Part)} == set(result.summary)
