@@ -20,7 +20,7 @@ def command(
     full: Annotated[bool, typer.Option("--full", help="Nothing cut, nothing folded.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON on stdout: every span, nothing cut.")] = False,
 ) -> int:
-    """What was sent and what was forwarded for one example, side by side in words: [-dropped-] and {+added+}."""
+    """What was done to the messages of one example: [-dropped-] and {+added+} words. RUN: a name, an id or `last`."""
     from context_bench.cli.runs import found_in, opened_store
 
     with opened_store(store) as opened:
