@@ -181,7 +181,10 @@ def test_hostile_texts_are_texts_in_the_report(hostile, folder, aside, read):
     assert overflow(page) == 0
 
 
-@pytest.mark.parametrize("command", [["runs"], ["show", "last"], ["show", "last", "--output", "markdown"]], ids=" ".join)
+TOLD = (["runs"], ["show", "last"], ["show", "last", "--output", "markdown"], ["diff", "last", "megabyte"])
+
+
+@pytest.mark.parametrize("command", TOLD, ids=" ".join)
 def test_hostile_texts_are_texts_in_the_terminal(command, hostile, aside, capsys):
     assert aside(main, [*command, "--store", str(hostile)]) == 0
     shown = capsys.readouterr().out
@@ -227,3 +230,24 @@ def test_by_keyboard_alone_a_row_is_found_and_opened(houses, read):
     expect(page.locator(f"{ROWS} button[aria-expanded=true]")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#rows .detail")).to_have_count(0)
+
+
+def test_a_row_opens_to_what_was_dropped_and_what_was_kept(houses, read):
+    page = read(houses)
+    page.get_by_role("searchbox").fill("house-03")
+    page.get_by_role("combobox", name="System").select_option("halves")
+    page.locator(f"{ROWS} button").first.click()
+    opened = page.locator("#rows .detail")
+    expect(opened.locator("del").first).to_be_attached()
+    assert any("of house 3 is a" in text for text in opened.locator("del").all_text_contents()), "it stands in the second half"
+    expect(opened.locator(".exchange")).to_contain_text("unchanged")
+    expect(opened).to_contain_text("I do not know.")
+    page.get_by_role("combobox", name="System").select_option("user-only")
+    page.locator(f"{ROWS} button").first.click()
+    expect(opened.locator(".message", has_text="role changed")).to_have_count(4)
+
+
+def test_an_address_opens_a_row(houses, read):
+    page = read(f"{houses.as_uri()}#row-100")
+    expect(page.locator("#row-100 button")).to_have_attribute("aria-expanded", "true")
+    expect(page.locator("#opened-100 .told")).to_be_visible()
