@@ -279,7 +279,7 @@ def places(store: Store, run: Listed, asked: Asked) -> array[int]:
             return array("q", (place for each in every for place in connection.scalars(each)))
         tables = tables.join(a, (a.c.run == p.c.run) & (a.c.arm == p.c.arm))
         ranked = query.select_from(tables).where(*conditions, p.c.arm.in_(chosen))
-        ends = (order.is_(None), order.desc() if asked.descending else order, a.c.ordinal, p.c.position, p.c.trial)
+        ends = ((order.desc() if asked.descending else order.asc()).nulls_last(), a.c.ordinal, p.c.position, p.c.trial)
         return array("q", connection.scalars(ranked.order_by(*ends)))
 
 
