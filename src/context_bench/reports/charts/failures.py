@@ -34,7 +34,9 @@ def draw(chart: Chart, width: int) -> Any:
     values = [value for name, at in zip(systems, rows.at, strict=True) for value in _bars(parts, name, at, own, classes, of[name] or 1)]
     x = alt.X("start:Q", title=chart.x, scale=scale(low, high), axis=axis([tick for tick in ticks if tick <= high], ".3~p"))
     colors = [*PALETTE[: len(own)], *([GREY] if len(common) > len(own) else [])]
-    color = alt.Color("part:N", sort=None, scale=alt.Scale(domain=classes.shown, range=colors), legend=legend(width, classes.shown))
+    color = alt.Color(
+        "part:N", sort=None, scale=alt.Scale(domain=classes.shown, range=colors), legend=legend(width, classes.shown) if own else None
+    )
     bars = inline(values).mark_rect().encode(x=x, x2="end:Q", y=rows.y("top"), y2="foot:Q", color=color, description="tip:N")
     return rows.layered(bars)
 

@@ -118,7 +118,13 @@ def beside(texts: Sequence[str], points: Sequence[Point], places: Sequence[float
         label = None
         for dx, dy, align in ((11, 0, "left"), (-11, 0, "right"), (8, -13, "left"), (8, 13, "left"), (-8, -13, "right"), (-8, 13, "right")):
             box = _box(text, across + dx, down + dy, align)
-            if box[0] >= 2 and box[2] <= frame.width + _RIGHT and box[1] >= -6 and not any(_touch(box, other) for other in taken):
+            if (
+                box[0] >= 2
+                and box[2] <= frame.width + _RIGHT
+                and box[1] >= -6
+                and box[3] <= frame.height - 2
+                and not any(_touch(box, other) for other in taken)
+            ):
                 label = _Label(text, *frame.value_at(across + dx, down + dy), align)
                 taken.append(box)
                 break
