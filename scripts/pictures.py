@@ -58,11 +58,11 @@ def runs(page: Page, viewer: Viewer) -> None:
 
 
 def row(page: Page, viewer: Viewer, address: str) -> None:
-    """One row, at what was sent and forwarded."""
+    """One row: its question and answers, then what was sent and forwarded."""
     page.goto(viewer.url)
     page.goto(viewer.address + address)
-    page.locator(".told .exchange").first.evaluate("element => element.scrollIntoView({block: 'start'})")
-    page.evaluate("scrollBy(0, -260)")
+    page.locator(".told").evaluate("element => element.scrollIntoView({block: 'start'})")
+    page.evaluate("scrollBy(0, -16)")
 
 
 def address_of_row(browser: Browser, viewer: Viewer) -> str:

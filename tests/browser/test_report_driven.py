@@ -239,7 +239,7 @@ def test_a_row_opens_to_what_was_dropped_and_what_was_kept(houses, read):
     page.locator(f"{ROWS} button").first.click()
     opened = page.locator("#rows .detail")
     expect(opened.locator("del").first).to_be_attached()
-    assert any("of house 3 is a" in text for text in opened.locator("del").all_text_contents()), "it stands in the second half"
+    assert any("in the year 1756" in text for text in opened.locator("del").all_text_contents()), "the second half begins there"
     expect(opened.locator(".exchange")).to_contain_text("unchanged")
     expect(opened).to_contain_text("I do not know.")
     page.get_by_role("combobox", name="System").select_option("user-only")
