@@ -43,7 +43,8 @@ class Call:
     """One attempt to reach a model, written into the ledger by whoever made it (failed attempts too).
 
     Times in seconds. `waited` is time spent in back-off or for a free slot before this attempt: it is never
-    part of a latency. `cost` in US dollars, `None` where no price is known. `sent_tokens` is our count of the request.
+    part of a latency. `cost` in US dollars, `None` where no price is known. `sent_tokens` is our count of the request. `in_flight`:
+    requests under way on the account (by the same limiter) when this one was sent, itself included.
     """
 
     account: Account
@@ -63,6 +64,7 @@ class Call:
     error: str | None = None
     request: Any = None  # the JSON body as sent (kept in the store's body table, if bodies are kept)
     reply: Any = None  # the assistant message or the provider's error body
+    in_flight: int | None = None
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -27,9 +27,10 @@ from context_bench.core.wire import count_request
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
+from context_bench.llm.pacing import Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import bare_url, secrets_in
-from context_bench.llm.retry import RetryPolicy
+from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, session_for
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
@@ -207,7 +208,7 @@ class ChatClient:
         try:
             async with asyncio.timeout(_positive(self._left(ledger))):
                 if self.limiter is not None:
-                    await self.limiter.acquire()
+                    call.in_flight = await self.limiter.acquire(sending.about_tokens)
                     slot = True
                 if ledger is not None and ledger.spend is not None and sending.worst is not None:
                     ticket = await ledger.spend.reserve(sending.worst)
@@ -218,7 +219,8 @@ class ChatClient:
             result = Failure(TimedOut("The example's deadline (--example-timeout) passed while waiting for a free slot or for money"))
         finally:
             if slot and self.limiter is not None:
-                self.limiter.release(_outcome(result, attempt), self._pause(result))
+                quotas, sending.quotas = sending.quotas, ()
+                self.limiter.release(_outcome(result, attempt), self._pause(result), tokens=_more_tokens(sending, call), quotas=quotas)
             if begun or result is not None:
                 self._write_down(call, result, ledger, ticket)
         return result
@@ -263,6 +265,8 @@ class ChatClient:
     async def _post(self, session: aiohttp.ClientSession, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         async with session.post(sending.url, data=sending.data, headers=sending.headers, allow_redirects=False) as response:
             call.status = response.status
+            if self.limiter is not None:
+                sending.quotas = _quotas(response.headers, self._clock.now())
             if not 200 <= response.status < 300:
                 body = await _body(response, _LARGEST_ERROR)
                 headers = {name.lower(): value for name, value in response.headers.items()}
@@ -308,6 +312,12 @@ class _Sending:
     sent_tokens: int | None = None
     exact: bool = False
     worst: float | None = None
+    quotas: Sequence[Quota] = ()  # what the last attempt's headers said
+
+    @property
+    def about_tokens(self) -> int:
+        """The request's tokens, from its length where nobody counted them."""
+        return len(self.data) // 4 if self.sent_tokens is None else self.sent_tokens
 
 
 def endpoint(base: str, path: str) -> str:
@@ -360,6 +370,19 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     if result is not None and result.limited:
         return Outcome.LIMITED
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
+
+
+def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
+    """What a reply's headers, of any case, say is left of the account's quotas."""
+    told = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
+    return quotas_told(told, now) if told else ()
+
+
+def _more_tokens(sending: _Sending, call: Call) -> int:
+    """Tokens that the account was billed for beyond those it was asked to let pass: the reply's."""
+    if call.usage is None:
+        return 0
+    return max(0, (call.usage.input_tokens or 0) + (call.usage.output_tokens or 0) - sending.about_tokens)
 
 
 def _keep(call: Call, reply: Reply) -> None:

@@ -11,12 +11,13 @@ import contextlib
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.llm.pacing import Pace, Quota
 
 
 class Outcome(Enum):
@@ -31,11 +32,13 @@ class Outcome(Enum):
 class Limiter(Protocol):
     """Hands out slots. `release` is called exactly once for each `acquire` that returned."""
 
-    async def acquire(self) -> None:
-        """Wait for a slot."""
+    async def acquire(self, tokens: int = 0) -> int:
+        """Wait until a request of so many tokens may be sent; returns how many are under way then, this one included."""
 
-    def release(self, outcome: Outcome, pause: float = 0.0) -> None:
-        """Give the slot back; `pause`: seconds for which the provider asked everybody to stay away."""
+    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+        """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used beyond those told to
+        `acquire`; `quotas`: what the reply's headers say is left.
+        """
 
 
 class Waiters:
@@ -82,36 +85,72 @@ def _call(future: asyncio.Future[None], missed: Callable[[], None]) -> None:
         future.set_result(None)
 
 
-class _Slots:
-    """What the limiters share: a count of slots in use and a line of those who wait."""
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """One change of a limit or of the pace under it: when (seconds since the epoch), to how many at once, and why."""
 
-    def __init__(self, limit: int, clock: Clock) -> None:
+    at: float
+    limit: int
+    reason: str
+
+
+class _Slots:
+    """What the limiters share: a count of slots in use, a line of those who wait, a pace, and the history of all changes."""
+
+    def __init__(self, limit: int, clock: Clock, pace: Pace | None) -> None:
         self.limit = limit
-        self.in_use = 0
+        self.in_use = 0  # slots, those of requests that wait for their moment included
+        self.in_flight = 0  # requests that were sent
+        self.pace = pace or Pace(clock=clock)
+        self.history: deque[LimitChange] = deque([LimitChange(clock.now(), limit, "start")], maxlen=1000)
         self._clock = clock
         self._paused_until = -math.inf
         self._lock = threading.RLock()
         self._waiters = Waiters()
 
-    async def acquire(self) -> None:
-        """Wait for a slot, first come first served, and for the end of a pause."""
+    async def acquire(self, tokens: int = 0) -> int:
+        """Wait for a slot, first come first served, for the end of a pause, and for the moment that the pace gives."""
         with self._lock:
             free = self.in_use < self.limit and not self._waiters
             turn = None if free else self._waiters.join()
             if free:
-                self._take()
+                self.in_use += 1
         try:
             if turn is not None:
                 await turn
-            while (pause := self._paused_until - self._clock.monotonic()) > 0:
-                await self._clock.sleep(pause)
+            await self._moment(tokens)
         except BaseException:
             if turn is None or (turn.done() and not turn.cancelled()):
                 self._give_back()  # the slot was ours already
             raise
+        with self._lock:
+            self._sent()
+            return self.in_flight
 
-    def _take(self) -> None:
-        self.in_use += 1
+    async def _moment(self, tokens: int) -> None:
+        """Wait for the end of a pause and then for a place; a pause that begins meanwhile costs the place, or all would come at its end."""
+        place: float | None = None
+        while True:
+            now = self._clock.monotonic()
+            if self._paused_until > now:
+                place = None
+                await self._clock.sleep(self._paused_until - now)
+                continue
+            if place is None:
+                place = self.pace.place(tokens)
+            if place <= now:
+                return
+            await self._clock.sleep(place - now)
+
+    def _sent(self) -> None:
+        self.in_flight += 1
+
+    def _landed(self, pause: float, tokens: int) -> None:
+        """A request that was sent is over."""
+        self.pace.add(tokens)
+        with self._lock:
+            self.in_flight -= 1
+            self._give_back(pause)
 
     def _give_back(self, pause: float = 0.0) -> None:
         with self._lock:
@@ -119,27 +158,27 @@ class _Slots:
             if pause > 0:
                 self._paused_until = max(self._paused_until, self._clock.monotonic() + pause)
             while self.in_use < self.limit and self._waiters.call_next(self._give_back):
-                self._take()  # for the one who was called
+                self.in_use += 1  # for the one who was called
+
+    def _note(self, reason: str) -> None:
+        self.history.append(LimitChange(self._clock.now(), self.limit, reason))
 
 
 class FixedLimiter(_Slots):
-    """Always the same number of slots: for measuring latency, where a moving limit would change what is measured."""
+    """Always the same number of slots: for measuring latency, where a moving limit would change what is measured.
 
-    def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(max(1, limit), clock)
+    The pace is the user's alone: what quota headers say changes nothing. Pauses that the provider asks for hold, and are in `history`.
+    """
 
-    def release(self, outcome: Outcome, pause: float = 0.0) -> None:
+    def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK, pace: Pace | None = None) -> None:
+        super().__init__(max(1, limit), clock, pace)
+
+    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back; a pause that the provider asked for holds for everybody."""
-        self._give_back(pause)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitChange:
-    """One change of an adaptive limit: when (seconds since the epoch), to what, and why."""
-
-    at: float
-    limit: int
-    reason: str
+        with self._lock:
+            if outcome is Outcome.LIMITED and self._clock.monotonic() >= self._paused_until:
+                self._note(f"refused for quota, {pause:.3g} s pause")
+            self._landed(pause, tokens)
 
 
 class AdaptiveLimiter(_Slots):
@@ -148,31 +187,43 @@ class AdaptiveLimiter(_Slots):
     Begins with `start` slots and doubles them after each clean round until the first refusal for quota; from then on a clean round adds
     5 % (at least one). A round is as many clean answers as there are slots, of which at least 80 % were really in use. A refusal (429)
     takes the limit down to 80 %, at most once per `calm` seconds, or per the pause that the provider asked for if that is longer;
-    for that pause nothing new is sent. Trouble (5xx, timeouts) begins the round anew but does not cut. Every change is in `history`.
+    for that pause nothing new is sent. Trouble (5xx, timeouts) begins the round anew but does not cut. When the account's headers say
+    that little of a quota is left, requests are spread over the time until it is full (`pacing`). Every change is in `history`.
     """
 
-    def __init__(self, start: int = 20, low: int = 1, high: int = 100, *, calm: float = 15.0, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        start: int = 20,
+        low: int = 1,
+        high: int = 100,
+        *,
+        calm: float = 15.0,
+        clock: Clock = SYSTEM_CLOCK,
+        pace: Pace | None = None,
+    ) -> None:
         self.low, self.high = max(1, low), max(1, low, high)
-        super().__init__(min(max(start, self.low), self.high), clock)
+        super().__init__(min(max(start, self.low), self.high), clock, pace)
         self._calm = calm
         self._clean, self._peak, self._cut_before = 0, 0, False
         self._next_cut = -math.inf
-        self.history: deque[LimitChange] = deque([LimitChange(clock.now(), self.limit, "start")], maxlen=1000)
 
-    def release(self, outcome: Outcome, pause: float = 0.0) -> None:
-        """Give the slot back and learn from how the request ended."""
+    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+        """Give the slot back and learn from how the request ended and from what is left of the quotas."""
+        scarce = self.pace.told(quotas) if quotas else None
         with self._lock:
             if outcome is Outcome.LIMITED:
                 self._cut(pause)
-            elif outcome is Outcome.TROUBLED:
+            elif outcome is Outcome.TROUBLED or scarce:
                 self._clean, self._peak = 0, 0
             elif outcome is Outcome.CLEAN:
                 self._grow()
-            self._give_back(pause)
+            if scarce:
+                self._note(scarce)
+            self._landed(pause, tokens)
 
-    def _take(self) -> None:
-        super()._take()
-        self._peak = max(self._peak, self.in_use)
+    def _sent(self) -> None:
+        super()._sent()
+        self._peak = max(self._peak, self.in_flight)
 
     def _cut(self, pause: float) -> None:
         self._clean, self._peak, self._cut_before = 0, 0, True
@@ -186,7 +237,7 @@ class AdaptiveLimiter(_Slots):
         self._clean += 1
         if self._clean < self.limit:
             return
-        used, self._clean, self._peak = self._peak, 0, self.in_use - 1
+        used, self._clean, self._peak = self._peak, 0, self.in_flight - 1
         if used >= 0.8 * self.limit:
             more = max(1, round(self.limit * 0.05)) if self._cut_before else self.limit
             self._set(min(self.high, self.limit + more), "clean round")
@@ -194,4 +245,4 @@ class AdaptiveLimiter(_Slots):
     def _set(self, limit: int, reason: str) -> None:
         if limit != self.limit:
             self.limit = limit
-            self.history.append(LimitChange(self._clock.now(), limit, reason))
+            self._note(reason)

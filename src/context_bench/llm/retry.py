@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from context_bench.llm.pacing import Quota
+
 #: Worth another attempt: the request was not refused for what it says.
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
@@ -16,7 +18,7 @@ _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s))+", re.IGNORECASE)
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|d|h|m|s)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d{1,18}(?:\.\d+)?")
-_RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit-(?P<anthropic>.+)-reset)")
+_RESET = re.compile(r"(?:x-)?ratelimit-reset(?:-.+)?|anthropic-ratelimit-.+-reset")
 #: A bare number beyond this is a date (seconds, or milliseconds, since 1970), not a wait.
 _EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e12
 
@@ -78,6 +80,17 @@ def _quota_reset(headers: Mapping[str, str], now: float) -> float | None:
     return max(used_up) if used_up else min(others, default=None)
 
 
+def quotas_told(headers: Mapping[str, str], now: float) -> list[Quota]:
+    """The quotas that headers (lower-case names) tell in full: how much there is, how much is left, when it is full again."""
+    found = []
+    for remains, seconds in _resets(headers, now):
+        left, whole = _number(headers.get(remains, "")), _number(headers.get(remains.replace("-remaining", "-limit"), ""))
+        if left is not None and whole is not None and whole > 0:
+            left = max(0.0, left)
+            found.append(Quota("tokens" if "token" in remains else "requests", left, left / whole, seconds))
+    return found
+
+
 def _resets(headers: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
     """(name of the header that tells what remains, seconds until the reset) of each quota."""
     for name, value in headers.items():
@@ -94,7 +107,8 @@ def _reset(text: str, now: float) -> float | None:
             return max(0.0, number / 1000 - now)
         return max(0.0, number - now if number > _EPOCH_SECONDS else number)
     if _DURATION.fullmatch(text):
-        return sum(float(amount) * _UNITS[unit.lower()] for amount, unit in _PIECE.findall(text))
+        seconds = sum(float(amount) * _UNITS[unit.lower()] for amount, unit in _PIECE.findall(text))
+        return seconds if math.isfinite(seconds) else None
     return _until(_date(text), now)
 
 
