@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from context_bench.testing.postgres import PostgresServer
 
 # The same cases in every run, and no deadline: how long one takes on a busy machine says nothing.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 #: program → Debian package that brings it
-PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "npm": "npm", "tmux": "tmux"}
+PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "initdb": "postgresql", "npm": "npm", "tmux": "tmux"}
 VENDORS = Path(__file__).parents[1] / ".vendors"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
 
@@ -35,9 +39,23 @@ def hub_client() -> Callable[..., None]:
     return patched
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server on loopback; whoever asks for it carries the mark `program("initdb")`."""
+    from context_bench.testing.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        yield server
+
+
+def _there(program: str) -> bool:
+    """Debian keeps the programs of a PostgreSQL server off the path."""
+    return bool(shutil.which(program) or (program == "initdb" and list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))))
+
+
 def _absent(item: pytest.Item) -> list[tuple[str, str]]:
     """What a test needs and is not there: (name, the command that brings it)."""
-    programs = [name for mark in item.iter_markers("program") for name in mark.args if not shutil.which(name)]
+    programs = [name for mark in item.iter_markers("program") for name in mark.args if not _there(name)]
     vendors = [name for mark in item.iter_markers("vendor") for name in mark.args if not (VENDORS / name / ".ready").exists()]
     return [(name, f"apt-get install {PACKAGES.get(name, name)}") for name in programs] + [(name, "make vendors") for name in vendors]
 

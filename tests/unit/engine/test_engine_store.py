@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine import list_runs, open_store
-from context_bench.engine.store import opening, schema
+from context_bench.engine.store import migrating, schema, sqlite
 
 
 def test_a_new_store_is_private_and_its_folder_is_made(tmp_path):
@@ -37,7 +37,7 @@ def test_it_is_durable_and_lets_readers_read(tmp_path):
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("postgresql://u:secret-word@h/db", "not a kind of store"),
+        ("mysql://u:secret-word@h/db", "not a kind of store"),
         ("", "not a file"),
         (":memory:", "not a file"),
         ("/proc/nowhere/store.db", "cannot be made"),
@@ -127,13 +127,13 @@ def test_a_full_disk_says_what_to_do(tmp_path):
 
 def test_a_migration_that_is_interrupted_leaves_nothing_behind(tmp_path, monkeypatch):
     path = tmp_path / "store.db"
-    real = opening.migrate
+    real = sqlite.migrate
 
     def interrupted(connection, where, found):
         real(connection, where, found)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(opening, "migrate", interrupted)
+    monkeypatch.setattr(sqlite, "migrate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         open_store(path)
     monkeypatch.undo()
@@ -172,7 +172,7 @@ def test_the_newest_migration_is_the_one_we_say_it_is():
 
     from alembic.script import ScriptDirectory
 
-    assert ScriptDirectory(str(Path(opening.__file__).parent / "migrations")).get_current_head() == schema.HEAD
+    assert ScriptDirectory(str(Path(migrating.__file__).parent / "migrations")).get_current_head() == schema.HEAD
 
 
 def test_a_store_without_set_ups_gains_them_and_can_be_taken_back(tmp_path):
@@ -183,7 +183,7 @@ def test_a_store_without_set_ups_gains_them_and_can_be_taken_back(tmp_path):
 
     def move(connection, to):
         config = Config()
-        config.set_main_option("script_location", str(Path(opening.__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
         config.attributes["connection"] = connection
         (command.downgrade if to < schema.HEAD else command.upgrade)(config, to)
 

@@ -1,32 +1,33 @@
 """A store as a browser needs it: runs without their manifests, the rows of a run sorted and filtered in SQL, a page of them at a time.
 
-Everything here only reads, works while a run is written, and holds at most 8 bytes a row.
+Everything here only reads, works while a run is written, and holds at most 16 bytes a row.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, event, exists, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, func, or_, select, tuple_
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.encoding import unpacked
-from context_bench.engine.store.opening import BUSY_TIMEOUT, path_of, reader_at
+from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
 from context_bench.engine.store.store import INTERRUPTED, RUNNING, Store, still_alive
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
-_COSTS = "cost\0cost_usd\0usd"
+_COSTS = ("cost", "cost_usd", "usd")
 
 
 class Place(NamedTuple):
@@ -120,24 +121,15 @@ class Facets:
 
 
 def open_reading(where: str | Path, *, busy_timeout: int = BUSY_TIMEOUT) -> Store:
-    """The store at a path or `sqlite:///PATH`, to read only. Raises `StoreUnusable`."""
-    path = path_of(where)
-    engine = reader_at(path, busy_timeout=busy_timeout)
-
-    @event.listens_for(engine, "connect")
-    def connect(connection: sqlite3.Connection, _: Any) -> None:
-        connection.create_function("packed_number", 2, _packed_number, deterministic=True)
-
-    engine.dispose()  # connections from before know no such function
-    return Store(engine, path)
+    """The store at a path, `sqlite:///PATH` or `postgresql://…`, to read only. Raises `StoreUnusable`."""
+    database = database_of(where, busy_timeout=busy_timeout)
+    return Store(database.reader(), database)
 
 
-def _packed_number(data: bytes | None, names: str) -> float | None:
+def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
     """The first number under one of these names in a packed mapping."""
-    if data is None:
-        return None
-    values = unpacked(data)
-    for name in names.split("\0"):
+    values = unpacked(data, {})
+    for name in names:
         value = values.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
@@ -153,8 +145,8 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
     conditions: list[ColumnElement[bool]] = []
     for word in words.split():
         like = f"%{_escaped(word)}%"
-        of_system = exists(select(a.arm).where(a.run == r.number, a.name.like(like, escape="\\")))
-        conditions.append(or_(*(column.like(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
+        of_system = exists(select(a.arm).where(a.run == r.number, a.name.ilike(like, escape="\\")))
+        conditions.append(or_(*(column.ilike(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
     with store.reading() as connection:
         total = connection.scalar(select(func.count()).select_from(schema.runs).where(*conditions)) or 0
         found = connection.execute(_runs().where(*conditions).order_by(r.number.desc()).limit(limit).offset(skip)).all()
@@ -209,7 +201,8 @@ def live(store: Store, run: Listed) -> list[Live]:
     p, o, c = schema.plan, schema.outputs, schema.calls
     here = p.c.run == run.number
     answered = p.join(o, o.c.id == p.c.output)
-    sums = (func.count(), func.count(o.c.error), func.sum(o.c.input_tokens), func.sum(o.c.output_tokens))
+    tokens = (cast(func.sum(column), WHOLE) for column in (o.c.input_tokens, o.c.output_tokens))
+    sums = (func.count(), func.count(o.c.error), *tokens)
     with store.reading() as connection:
         owed = connection.execute(select(p.c.arm, func.count()).where(here).group_by(p.c.arm))
         planned = {int(arm): int(rows) for arm, rows in owed}
@@ -256,9 +249,10 @@ def facets(store: Store, run: Listed) -> Facets:
 def places(store: Store, run: Listed, asked: Asked) -> array[int]:
     """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be asked."""
     p, e, o, a = schema.plan, schema.examples, schema.outputs, schema.arms
-    order = _order(asked.sort, run.number)
+    counted = asked.sort == "cost" or asked.sort.startswith("score:")
+    order = None if counted else _order(asked.sort, run.number)
     tables: Any = p
-    if asked.failed or order is not None:
+    if asked.failed or order is not None or counted:
         tables = tables.join(o, o.c.id == p.c.output)
     if asked.dataset or asked.sort in ("example", "dataset"):
         tables = tables.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position))
@@ -272,6 +266,8 @@ def places(store: Store, run: Listed, asked: Asked) -> array[int]:
     if not chosen and asked.system:
         raise UnknownName("system", asked.system, (name for _, name in run.systems))
     with store.reading() as connection:
+        if counted:
+            return _by_number(connection, query.where(*conditions), chosen, tables, run.number, asked)
         if order is None:  # arm by arm, as the table has them
             every: Iterable[Any] = (
                 query.select_from(tables).where(*conditions, p.c.arm == arm).order_by(p.c.position, p.c.trial) for arm in chosen
@@ -286,29 +282,45 @@ def places(store: Store, run: Listed, asked: Asked) -> array[int]:
 def _order(sort: str, run: int) -> ColumnElement[Any] | None:
     o, e = schema.outputs.c, schema.examples.c
     known: dict[str, ColumnElement[Any]] = {
-        "example": func.lower(e.id),
+        "example": func.lower(readable(e.id)),
         "dataset": e.dataset,
         "sent": o.input_tokens,
         "forwarded": o.output_tokens,
         "latency": o.latency,
-        "cost": func.packed_number(o.usage, _COSTS),
         "failure": func.coalesce(o.error, _judge_error(run)),
     }
     if not sort:
         return None
-    if sort.startswith("score:"):
-        return _score(sort.removeprefix("score:"), run)
     if sort not in known:
         raise BadInput(f"rows cannot be sorted by {sort[:60]!r}; expected {', '.join(SORTS)} or score:NAME")
     return known[sort]
 
 
-def _score(name: str, run: int) -> ColumnElement[Any]:
-    """A score of a row: where several evaluators give it, the last one's, as in `rows`."""
-    s, links = schema.scores.c, schema.run_evaluators.c
-    value = func.packed_number(s["values"], utf8_safe(name))
-    found = select(value).where(links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, value.is_not(None))
-    return found.order_by(links.ordinal.desc()).limit(1).correlate(schema.plan).scalar_subquery()
+def _by_number(connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: Asked) -> array[int]:
+    """Places sorted by a number that only Python can read: 16 bytes a row."""
+    import numpy as np
+
+    p, o, s, links = schema.plan, schema.outputs, schema.scores, schema.run_evaluators
+    name = asked.sort.removeprefix("score:")
+    data: ColumnElement[Any] = o.c.usage
+    if asked.sort != name:  # where several evaluators give it, the last one's counts, as in `rows`
+        tables = tables.outerjoin(s, s.c.output == p.c.output).outerjoin(links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run))
+        data = s.c["values"]
+    ranked = query.add_columns(data, *([links.c.ordinal] if asked.sort != name else [])).select_from(tables)
+    found, numbers, last = array("q"), array("d"), -1
+    for arm in arms:
+        rows = connection.execution_options(stream_results=True).execute(ranked.where(p.c.arm == arm).order_by(p.c.position, p.c.trial))
+        for place, value, *ordinal in rows:
+            number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else _COSTS)
+            if not found or found[-1] != place:
+                found.append(place)
+                numbers.append(nan)
+                last = -1
+            if number is not None and (not ordinal or ordinal[0] > last):
+                numbers[-1], last = number, ordinal[0] if ordinal else last
+    values = np.frombuffer(numbers) if numbers else np.empty(0)
+    order = np.argsort(-values if asked.descending else values, kind="stable")  # what is not known comes last
+    return array("q", np.asarray(found, dtype=np.int64)[order].tobytes())
 
 
 def _judge_error(run: int) -> ColumnElement[Any]:
@@ -318,7 +330,7 @@ def _judge_error(run: int) -> ColumnElement[Any]:
 
 
 def _failed(run: int) -> ColumnElement[bool]:
-    return or_(schema.outputs.c.error.is_not(None), _judge_error(run).is_not(literal(None)))
+    return or_(schema.outputs.c.error.is_not(None), _judge_error(run).is_not(None))
 
 
 def rows_at(store: Store, run: Listed, wanted: Sequence[Place]) -> list[tuple[Place, EvalRow]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from sqlalchemy import Connection, delete, select, union_all
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.engine.store import schema
-from context_bench.engine.store.store import RUNNING, Store, list_runs
+from context_bench.engine.store.store import RUNNING, Store, list_runs, still_alive
 from context_bench.engine.store.watched import list_watches
 
 
@@ -17,24 +15,28 @@ def purge(store: Store, *, older_than: float, dry_run: bool = False, clock: Cloc
     """Remove runs and watches not touched for `older_than` seconds, with all that no other one uses; returns their names. Replies of
     judges go when they are as old.
 
-    The file shrinks where no other process has it open. Raises `StoreUnusable` while a run is being worked on.
+    A file shrinks where no other process has it open; a server keeps the space for what comes next. Raises `StoreUnusable` while a run
+    is being worked on.
     """
     if not older_than >= 0:
         raise BadInput(f"age {older_than} is not a number of seconds ≥ 0")
-    known = list_runs(store)
-    old = [run for run in known if run.updated < clock.now() - older_than and run.status != RUNNING]
+    old = [run for run in list_runs(store) if run.updated < clock.now() - older_than and run.status != RUNNING]
     watches = [watch for watch in list_watches(store) if watch.updated < clock.now() - older_than and watch.status != RUNNING]
     names = [*(run.name for run in old), *(watch.name for watch in watches)]
     if not dry_run:
         _forget(store, clock.now() - older_than)
     if dry_run or not names:
         return names
-    busy = [run.name for run in known if run.status == RUNNING]
-    if busy:
-        raise StoreUnusable(f"run {busy[0]!r} is being worked on; purge {store.path} when it has ended")
     _remove(store, [run.number for run in old], [watch.number for watch in watches])
-    _shrink(store)
+    store.database.shrink(store.engine)
     return names
+
+
+def _refuse_busy(store: Store, connection: Connection) -> None:
+    r = schema.runs.c
+    for row in connection.execute(select(r.name, r.owner, r.updated).where(r.status == RUNNING)):
+        if still_alive(row.owner, row.updated, SYSTEM_CLOCK):
+            raise StoreUnusable(f"run {row.name!r} is being worked on; purge {store.name} when it has ended")
 
 
 def _forget(store: Store, before: float) -> None:
@@ -46,9 +48,11 @@ def _forget(store: Store, before: float) -> None:
 def _remove(store: Store, numbers: list[int], watches: list[int]) -> None:
     s = schema
     with store.writing() as connection:
+        store.database.alone(connection, purging=True)
+        _refuse_busy(store, connection)
         for column in (s.watched_bodies.c.watch, s.watched.c.watch, s.watches.c.number):
             connection.execute(delete(column.table).where(column.in_(watches)))
-        for table in (s.plan, s.examples, s.arms, s.run_evaluators):
+        for table in (s.plan, s.examples, s.arms, s.run_evaluators, s.pens):
             connection.execute(delete(table).where(table.c.run.in_(numbers)))
         connection.execute(delete(s.runs).where(s.runs.c.number.in_(numbers)))
         used = select(s.plan.c.output).where(s.plan.c.output.is_not(None))
@@ -74,16 +78,3 @@ def _remove_bodies(connection: Connection) -> None:
     used = union_all(*(select(column).where(column.is_not(None)) for column in (*columns, *seen)))
     connection.execute(delete(s.body_parts).where(s.body_parts.c.body.not_in(used)))
     connection.execute(delete(s.bodies).where(s.bodies.c.key.not_in(used), s.bodies.c.key.not_in(select(s.body_parts.c.part))))
-
-
-def _shrink(store: Store) -> None:
-    """Give the space back. Another process with the store open only means that the file stays large."""
-    try:
-        with store.engine.connect() as connection:
-            raw = connection.connection.driver_connection
-            assert raw is not None
-            raw.execute("VACUUM")
-            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise

@@ -4,16 +4,19 @@ A *run* owes one *plan* row per (arm, position, trial); a plan row points to the
 content key, so a run can use what an earlier one made. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an
 output. A *set-up* got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
 do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched* records, one
-per request of a client. Large texts live once in *bodies*. Keys are 16 raw bytes; JSON is stored packed (see `encoding`). There are no
+per request of a client. Large texts live once in *bodies*. Who writes in a run holds a *pen*: it counts the transactions, and is
+taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see `encoding`). There are no
 foreign keys: rows are written by few places (`writing`, `watched`, `replies`), each in one transaction, and removed by one (`cleaning`).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Table
+
+from context_bench.engine.store.dialects import TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
-HEAD = "0004"
+HEAD = "0005"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -23,26 +26,37 @@ metadata = MetaData()
 runs = Table(
     "runs",
     metadata,
-    Column("number", Integer, primary_key=True),
-    Column("id", String, nullable=False, unique=True),
-    Column("name", String, nullable=False, unique=True),
-    Column("status", String, nullable=False),  # running · done · interrupted · stopped
-    Column("identity", String, nullable=False),
+    Column("number", WHOLE, primary_key=True),
+    Column("id", TEXT, nullable=False, unique=True),
+    Column("name", TEXT, nullable=False, unique=True),
+    Column("status", TEXT, nullable=False),  # running · done · interrupted · stopped
+    Column("identity", TEXT, nullable=False),
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
-    Column("owner", String),  # the process at work on it
+    Column("owner", TEXT),  # the process at work on it
     Column("manifest", LargeBinary, nullable=False),
     Column("counts", LargeBinary, nullable=False),
     sqlite_autoincrement=True,  # a number is never given twice: outputs remember it after their run is purged
 )
 
+pens = Table(
+    "pens",
+    metadata,
+    Column("number", WHOLE, primary_key=True),
+    Column("run", WHOLE, nullable=False),
+    Column("works", Boolean, nullable=False),  # on the plan, as only one may; else it judges stored answers
+    Column("owner", TEXT, nullable=False),
+    Column("written", WHOLE, nullable=False),  # the latest transaction; tells, where the answer to a commit was lost, whether it was made
+    sqlite_autoincrement=True,
+)
+
 arms = Table(
     "arms",
     metadata,
-    Column("run", Integer, primary_key=True, autoincrement=False),
-    Column("arm", Integer, primary_key=True, autoincrement=False),
-    Column("name", String, nullable=False),
-    Column("ordinal", Integer),  # place in the current plan; NULL = no longer part of it
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("arm", WHOLE, primary_key=True, autoincrement=False),
+    Column("name", TEXT, nullable=False),
+    Column("ordinal", WHOLE),  # place in the current plan; NULL = no longer part of it
     Column("key", LargeBinary(16), nullable=False),
     sqlite_with_rowid=False,
 )
@@ -50,12 +64,12 @@ arms = Table(
 examples = Table(
     "examples",
     metadata,
-    Column("run", Integer, primary_key=True, autoincrement=False),
-    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("position", WHOLE, primary_key=True, autoincrement=False),
     Column("id", LargeBinary, nullable=False),  # JSON, so that 0 and "0" stay two
-    Column("dataset", String, nullable=False),
-    Column("group", String),
-    Column("cluster", String),
+    Column("dataset", TEXT, nullable=False),
+    Column("group", TEXT),
+    Column("cluster", TEXT),
     Column("content", LargeBinary(16), nullable=False),
     Column("body", LargeBinary(16)),
     sqlite_with_rowid=False,
@@ -65,61 +79,61 @@ Index("examples_content", examples.c.run, examples.c.content)
 plan = Table(
     "plan",
     metadata,
-    Column("run", Integer, primary_key=True, autoincrement=False),
-    Column("arm", Integer, primary_key=True, autoincrement=False),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("trial", Integer, primary_key=True, autoincrement=False),
-    Column("output", Integer),  # NULL = owed
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("arm", WHOLE, primary_key=True, autoincrement=False),
+    Column("position", WHOLE, primary_key=True, autoincrement=False),
+    Column("trial", WHOLE, primary_key=True, autoincrement=False),
+    Column("output", WHOLE),  # NULL = owed
     sqlite_with_rowid=False,
 )
 
 outputs = Table(
     "outputs",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WHOLE, primary_key=True),
     Column("key", LargeBinary(16), nullable=False),
-    Column("run", Integer, nullable=False),  # the run that made it
+    Column("run", WHOLE, nullable=False),  # the run that made it
     Column("created", Float, nullable=False),
-    Column("takes", Integer, nullable=False),  # how often it was tried, over all resumes
+    Column("takes", WHOLE, nullable=False),  # how often it was tried, over all resumes
     Column("tapped", Boolean, nullable=False),
-    Column("error", String),
-    Column("source", String),  # of forwarded tokens: tap · usage · context
-    Column("input_tokens", Integer),
-    Column("output_tokens", Integer),
-    Column("context_tokens", Integer),
+    Column("error", TEXT),
+    Column("source", TEXT),  # of forwarded tokens: tap · usage · context
+    Column("input_tokens", WHOLE),
+    Column("output_tokens", WHOLE),
+    Column("context_tokens", WHOLE),
     Column("latency", Float),
     Column("output", LargeBinary, nullable=False),
     Column("usage", LargeBinary),
     Column("wire", LargeBinary),
     Column("metadata", LargeBinary),
-    Column("setup", Integer),  # of its group
+    Column("setup", WHOLE),  # of its group
 )
 Index("outputs_key", outputs.c.key, outputs.c.run, unique=True)
 
 evaluators = Table(
     "evaluators",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WHOLE, primary_key=True),
     Column("key", LargeBinary(16), nullable=False, unique=True),
-    Column("name", String, nullable=False),
+    Column("name", TEXT, nullable=False),
 )
 
 run_evaluators = Table(
     "run_evaluators",
     metadata,
-    Column("run", Integer, primary_key=True, autoincrement=False),
-    Column("ordinal", Integer, primary_key=True, autoincrement=False),
-    Column("evaluator", Integer, nullable=False),
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("ordinal", WHOLE, primary_key=True, autoincrement=False),
+    Column("evaluator", WHOLE, nullable=False),
     sqlite_with_rowid=False,
 )
 
 scores = Table(
     "scores",
     metadata,
-    Column("output", Integer, primary_key=True, autoincrement=False),
-    Column("evaluator", Integer, primary_key=True, autoincrement=False),
+    Column("output", WHOLE, primary_key=True, autoincrement=False),
+    Column("evaluator", WHOLE, primary_key=True, autoincrement=False),
     Column("values", LargeBinary),  # JSON; NULL = does not apply, or failed
-    Column("error", String),
+    Column("error", TEXT),
     Column("usage", LargeBinary),
     sqlite_with_rowid=False,
 )
@@ -127,51 +141,51 @@ scores = Table(
 endpoints = Table(
     "endpoints",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("model", String, nullable=False),
-    Column("url", String, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("model", TEXT, nullable=False),
+    Column("url", TEXT, nullable=False),
 )
 Index("endpoints_name", endpoints.c.model, endpoints.c.url, unique=True)
 
 calls = Table(
     "calls",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("output", Integer),  # NULL = of a set-up, or the run was stopped before there was one
-    Column("run", Integer, nullable=False),
-    Column("take", Integer, nullable=False),
-    Column("evaluator", Integer),
-    Column("account", String, nullable=False),
-    Column("endpoint", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("output", WHOLE),  # NULL = of a set-up, or the run was stopped before there was one
+    Column("run", WHOLE, nullable=False),
+    Column("take", WHOLE, nullable=False),
+    Column("evaluator", WHOLE),
+    Column("account", TEXT, nullable=False),
+    Column("endpoint", WHOLE, nullable=False),
+    Column("attempt", WHOLE, nullable=False),
     Column("started", Float, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("waited", Float, nullable=False),
     Column("ttft", Float),
-    Column("status", Integer),
-    Column("sent_tokens", Integer),
+    Column("status", WHOLE),
+    Column("sent_tokens", WHOLE),
     Column("exact", Boolean, nullable=False),
     Column("cost", Float),
     Column("usage", LargeBinary),
-    Column("finish_reason", String),
-    Column("error", String),
+    Column("finish_reason", TEXT),
+    Column("error", TEXT),
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
-    Column("setup", Integer),  # made for it; then there is no output
+    Column("setup", WHOLE),  # made for it; then there is no output
 )
 Index("calls_output", calls.c.output)
 
 forwarded = Table(
     "forwarded",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run", Integer, nullable=False),
-    Column("output", Integer),  # NULL, and no set-up: nobody can be named for it
-    Column("take", Integer, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("run", WHOLE, nullable=False),
+    Column("output", WHOLE),  # NULL, and no set-up: nobody can be named for it
+    Column("take", WHOLE, nullable=False),
     Column("record", LargeBinary, nullable=False),
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
-    Column("setup", Integer),
+    Column("setup", WHOLE),
 )
 Index("forwarded_output", forwarded.c.output)
 Index("forwarded_run", forwarded.c.run)
@@ -179,20 +193,20 @@ Index("forwarded_run", forwarded.c.run)
 setups = Table(
     "setups",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run", Integer, nullable=False),
-    Column("arm", Integer, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("run", WHOLE, nullable=False),
+    Column("arm", WHOLE, nullable=False),
     Column("key", LargeBinary(16), nullable=False),  # the arm's: what made it what it is
-    Column("trial", Integer, nullable=False),
-    Column("group", String),
-    Column("position", Integer, nullable=False),  # of the group's first example
-    Column("number", Integer, nullable=False),  # of the group among its arm's
-    Column("attempt", Integer, nullable=False),
+    Column("trial", WHOLE, nullable=False),
+    Column("group", TEXT),
+    Column("position", WHOLE, nullable=False),  # of the group's first example
+    Column("number", WHOLE, nullable=False),  # of the group among its arm's
+    Column("attempt", WHOLE, nullable=False),
     Column("created", Float, nullable=False),
     Column("seconds", Float),  # NULL = it never ended
     Column("output", LargeBinary),
     Column("usage", LargeBinary),
-    Column("error", String),
+    Column("error", TEXT),
     sqlite_autoincrement=True,
 )
 Index("setups_run", setups.c.run)
@@ -200,12 +214,12 @@ Index("setups_run", setups.c.run)
 watches = Table(
     "watches",
     metadata,
-    Column("number", Integer, primary_key=True),
-    Column("name", String, nullable=False, unique=True),
-    Column("status", String, nullable=False),  # running · done
+    Column("number", WHOLE, primary_key=True),
+    Column("name", TEXT, nullable=False, unique=True),
+    Column("status", TEXT, nullable=False),  # running · done
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
-    Column("owner", String),  # the process at work on it
+    Column("owner", TEXT),  # the process at work on it
     Column("settings", LargeBinary, nullable=False),
     sqlite_autoincrement=True,
 )
@@ -213,11 +227,11 @@ watches = Table(
 watched = Table(
     "watched",
     metadata,
-    Column("watch", Integer, primary_key=True, autoincrement=False),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("arm", String, nullable=False),
-    Column("session", String, nullable=False),
-    Column("turn", Integer, nullable=False),
+    Column("watch", WHOLE, primary_key=True, autoincrement=False),
+    Column("number", WHOLE, primary_key=True, autoincrement=False),
+    Column("arm", TEXT, nullable=False),
+    Column("session", TEXT, nullable=False),
+    Column("turn", WHOLE, nullable=False),
     Column("record", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -225,9 +239,9 @@ watched = Table(
 watched_bodies = Table(
     "watched_bodies",
     metadata,
-    Column("watch", Integer, primary_key=True, autoincrement=False),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("place", Integer, primary_key=True, autoincrement=False),  # 0 the client's request, then the calls in order
+    Column("watch", WHOLE, primary_key=True, autoincrement=False),
+    Column("number", WHOLE, primary_key=True, autoincrement=False),
+    Column("place", WHOLE, primary_key=True, autoincrement=False),  # 0 the client's request, then the calls in order
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
     sqlite_with_rowid=False,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, select, update
-from sqlalchemy.exc import DBAPIError
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
@@ -20,23 +20,39 @@ from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import dumps, pack, unpacked
-from context_bench.engine.store.opening import BUSY_TIMEOUT, engine_at, explained, path_of, synchronous, temporary_path
+from context_bench.engine.store.opening import BUSY_TIMEOUT, Database, database_of
+from context_bench.engine.store.postgres import StoreLost
+from context_bench.engine.store.sqlite import temporary_path
+
+T = TypeVar("T")
+#: How often a transaction is tried that the database breaks off. Each try waits for the database to be there again.
+TRIES = 5
 
 RUNNING, DONE, INTERRUPTED, STOPPED = "running", "done", "interrupted", "stopped"
 
 
 class Store:
-    """An open store. Safe to share between threads; several processes may have the same file open."""
+    """An open store. Safe to share between threads; several processes may have the same one open."""
 
-    def __init__(self, engine: Engine, path: Path, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
+    def __init__(self, engine: Engine, database: Database, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
         self.engine = engine
-        self.path = path
+        self.database = database
         self._folder = folder  # of a temporary store: lives as long as the store does
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages: a path, or an address without its password."""
+        return self.database.name
+
+    @property
+    def path(self) -> Path:
+        """The file of a SQLite store; no other store has one."""
+        return Path(self.database.name)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection that sees one consistent state."""
-        with self._explained(), self.engine.connect() as connection, connection.begin():
+        with self.database.explained(), self._begun(write=False) as connection:
             yield connection
 
     @contextmanager
@@ -45,18 +61,31 @@ class Store:
 
         With `durable=False` it becomes safe together with the next durable one: enough for what can be made again.
         """
-        with self._explained(), self.engine.connect().execution_options(write=True) as connection:
-            synchronous(connection, durable)
-            with connection.begin():
-                yield connection
+        with self.database.explained(), self._begun(write=True, durable=durable) as connection:
+            yield connection
+            connection.commit()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            with explained(self.path):
-                yield
-        except DBAPIError as error:
-            raise StoreUnusable(f"store {self.path}: {error.orig}") from error
+    def _begun(self, *, write: bool, durable: bool = True) -> Connection:
+        """A connection in a transaction; a database that went away since the store was opened is waited for."""
+        until = time.monotonic() + self.database.patience
+        while True:
+            try:
+                with self.database.explained():
+                    return self.database.begin(self.engine, write=write, durable=durable)
+            except StoreLost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def insist(self, work: Callable[[], T]) -> T:
+        """Do `work` again if the database went away in the middle or asks for it: for what may be done twice. Raises `StoreUnusable`."""
+        for left in reversed(range(TRIES)):
+            try:
+                return work()
+            except StoreLost:
+                if not left:
+                    raise
+        raise AssertionError
 
     def close(self) -> None:
         """Close every connection. A temporary store is gone afterwards."""
@@ -72,16 +101,16 @@ class Store:
 
 
 def open_store(where: str | Path | None = None, *, busy_timeout: int = BUSY_TIMEOUT) -> Store:
-    """The store at a path or `sqlite:///PATH`, made (file mode 0600) or migrated as needed; `None` = a temporary one, gone on `close()`.
+    """The store at a path, `sqlite:///PATH` or `postgresql://USER@HOST:PORT/DATABASE`, made (a file with mode 0600) or migrated as needed;
+    `None` = a temporary one, gone on `close()`.
 
     Raises `StoreUnusable`, which says what is wrong with it and what to do. `busy_timeout`: milliseconds to wait for other writers.
     """
     folder = None
     if where is None:
-        folder, path = temporary_path()
-    else:
-        path = path_of(where)
-    return Store(engine_at(path, busy_timeout=busy_timeout), path, folder)
+        folder, where = temporary_path()
+    database = database_of(where, busy_timeout=busy_timeout)
+    return Store(database.engine(), database, folder)
 
 
 @dataclass(slots=True)
@@ -225,6 +254,8 @@ class Begun:
 def begin_run(connection: Connection, *, name: str | None, identity: str, again: bool, clock: Clock) -> Begun:
     """Take up the run `name`, or without a name the latest unfinished one with the same `identity` (if `again`), else make a new one.
 
+    Call it with the store to yourself (`Database.alone`).
+
     Raises `StoreUnusable` if another living process is at work on it.
     """
     runs = schema.runs
@@ -297,7 +328,11 @@ def process_mark() -> str:
 def _host() -> str:
     import platform
 
-    return hash_text(platform.node(), 12)
+    try:  # containers of one machine may share its name, not its processes
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        space = ""
+    return hash_text(f"{platform.node()} {space}", 12)
 
 
 def _started(pid: int) -> str:

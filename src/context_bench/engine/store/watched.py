@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import UnknownName
@@ -18,6 +17,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.store import DONE, INTERRUPTED, RUNNING, Store, process_mark, still_alive
+from context_bench.engine.store.writing import write_bodies
 
 _TURN = frozenset(field.name for field in fields(Turn))
 _FORWARDED = frozenset(field.name for field in fields(Forwarded))
@@ -47,24 +47,36 @@ class WatchLog:
     def write(self, turns: list[Turn]) -> None:
         """Keep some records."""
         try:
-            with self._store.writing() as connection:
-                for turn in turns:
-                    self._write(connection, turn)
-                self._write_bodies(connection)
-                watches = schema.watches
-                connection.execute(update(watches).where(watches.c.number == self.number).values(updated=self._clock.now()))
+            self._store.insist(lambda: self._try(turns))
         except BaseException:
             self._bodies.dropped()
             raise
         self._bodies.committed()
+
+    def _try(self, turns: list[Turn]) -> None:
+        w, watches = schema.watched.c, schema.watches
+        self._bodies.dropped()  # of a try before
+        with self._store.writing() as connection:
+            first = select(w.number).where(w.watch == self.number, w.number == turns[0].number) if turns else None
+            if first is not None and connection.scalar(first) is not None:
+                return  # they are there: only the answer to the commit was lost
+            for turn in turns:
+                self._write(connection, turn)
+            write_bodies(connection, self._bodies)
+            connection.execute(update(watches).where(watches.c.number == self.number).values(updated=self._clock.now()))
 
     def end(self, settings: dict[str, Any] | None = None) -> None:
         """The watch is over. `settings`: what it says about itself now."""
         values: dict[str, Any] = {"status": DONE, "owner": None, "updated": self._clock.now()}
         if settings is not None:
             values["settings"] = pack(dumps(settings))
-        with self._store.writing() as connection:
-            connection.execute(update(schema.watches).where(schema.watches.c.number == self.number).values(values))
+        ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+        def work() -> None:
+            with self._store.writing() as connection:
+                connection.execute(ending)
+
+        self._store.insist(work)
 
     def _write(self, connection: Connection, turn: Turn) -> None:
         seen = [turn.front, *turn.calls]
@@ -88,14 +100,6 @@ class WatchLog:
         if kept:
             connection.execute(schema.watched_bodies.insert(), kept)
 
-    def _write_bodies(self, connection: Connection) -> None:
-        fresh, links = self._bodies.fresh, self._bodies.links
-        if fresh:
-            statement = insert(schema.bodies).on_conflict_do_nothing()
-            connection.execute(statement, [{"key": key, "data": data} for key, data in fresh.items()])
-        if links:
-            connection.execute(insert(schema.body_parts).on_conflict_do_nothing(), links)
-
 
 def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = None, clock: Clock = SYSTEM_CLOCK) -> WatchLog:
     """Begin a watch. `settings`: what it says about itself, JSON-ready, no secrets. `name`: default from the time of day."""
@@ -104,6 +108,7 @@ def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = Non
     now = clock.now()
     wanted = utf8_safe(name) if name else f"watch-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
     with store.writing() as connection:
+        store.database.alone(connection)
         taken = set(connection.scalars(select(schema.watches.c.name).where(schema.watches.c.name.startswith(wanted, autoescape=True))))
         chosen = next(each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken)
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}

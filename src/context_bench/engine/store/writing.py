@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from context_bench.core.clock import Clock
+from context_bench.core.errors import StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.records import Call, Example, Forwarded, plain
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.plan import BODIES_UP_TO, Found, Outcome, PlannedArm, PlannedEvaluator, Score, SetUp, Unit
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import insert
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
-from context_bench.engine.store.store import Begun, Store, begin_run, end_run, recount
+from context_bench.engine.store.postgres import StoreLost
+from context_bench.engine.store.store import TRIES, Begun, Store, begin_run, end_run, process_mark, recount
+
+T = TypeVar("T")
 
 #: SQLite takes at least 999 values in one statement; stay below.
 _MANY = 400
@@ -27,6 +31,8 @@ NEVER_ENDED = "Interrupted: the set-up never ended"
 Planned = dict[tuple[int, int, int], int | None]
 #: Seconds between signs of life of a run, for processes on other hosts.
 _HEARTBEAT = 20.0
+#: Characters of a model's or a server's name that an index takes in any database.
+_LONGEST = 600
 
 _o, _s = schema.outputs.c, schema.scores.c
 # Built once, with their lists as one parameter: planning a finished run is mostly these two.
@@ -66,6 +72,67 @@ class Writer:
     _bodies: Bodies = field(init=False)
     _endpoints: dict[tuple[str, str], int] = field(default_factory=dict)
     _beat: float = 0.0
+    _pen: int = 0
+    _written: int = 0
+
+    # --- transactions ---
+
+    def _write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
+        """Do `work` in one transaction, and again where the database went away before it was made. Takes bodies along that were added."""
+        for left in reversed(range(TRIES)):
+            done: list[T] = []
+            try:
+                with self.store.writing(durable=durable) as connection:
+                    self._sign(connection)
+                    done.append(work(connection))
+                    self._write_bodies(connection)
+            except StoreLost:
+                if not (done and self._landed()):
+                    self._forget()
+                    if not left:
+                        raise
+                    continue
+            except BaseException:
+                self._forget()
+                raise
+            self._written += 1
+            self._bodies.committed()
+            return done[0]
+        raise AssertionError
+
+    def _take_pen(self, connection: Connection, *, works: bool) -> None:
+        """From here on only this writer works on the run's plan: what another one still has in hand cannot be written any more."""
+        pens = schema.pens
+        if works:
+            connection.execute(delete(pens).where(pens.c.run == self.run.number, pens.c.works))
+        values = {"run": self.run.number, "works": works, "owner": process_mark(), "written": 0}
+        made = connection.execute(pens.insert().values(values)).inserted_primary_key
+        assert made is not None
+        self._pen, self._written = int(made[0]), 0
+
+    def _sign(self, connection: Connection) -> None:
+        """Count this transaction, if the one before it is there and the run is still ours."""
+        pens = schema.pens
+        mine = update(pens).where(pens.c.number == self._pen, pens.c.written == self._written).values(written=self._written + 1)
+        if connection.execute(mine).rowcount == 1:
+            return
+        if connection.scalar(select(pens.c.written).where(pens.c.number == self._pen)) is None:
+            raise StoreUnusable(f"run {self.run.name!r} was taken up by another process, or purged; this one ends here")
+        raise StoreUnusable(
+            f"store {self.store.name} came back without what it had written last; resume run {self.run.name!r}: answers are kept"
+        )
+
+    def _landed(self) -> bool:
+        """Was the transaction made whose answer was lost? Waits for the database, and for the transaction if it is still going on."""
+        pens = schema.pens
+        query = select(pens.c.written).where(pens.c.number == self._pen).with_for_update()
+        with self.store.writing() as connection:
+            return connection.scalar(query) == self._written + 1
+
+    def _forget(self) -> None:
+        """What was gathered for a transaction that was not made."""
+        self._bodies.dropped()
+        self._endpoints.clear()
 
     # --- the run itself ---
 
@@ -73,7 +140,9 @@ class Writer:
         """Take up or make the run; register its arms and evaluators."""
         self._bodies = Bodies(self.secrets.clean)
         with self.store.writing() as connection:
+            self.store.database.alone(connection)
             self.run = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
+            self._take_pen(connection, works=True)
             self._register_arms(connection)
             register_evaluators(connection, self.run.number, self.evaluators)
         return self.run
@@ -84,6 +153,7 @@ class Writer:
         self.run = Begun(number, run, name, False, self.clock.now())
         arms = schema.arms.c
         with self.store.writing() as connection:
+            self._take_pen(connection, works=False)
             known = {row.name: row.arm for row in connection.execute(select(arms.name, arms.arm).where(arms.run == number))}
             for arm in self.arms:
                 arm.number = known[utf8_safe(arm.name)]
@@ -105,36 +175,37 @@ class Writer:
             if name in stored and stored[name].key != values["key"]:  # another system under an old name: its answers are not this one's
                 plan = schema.plan
                 connection.execute(update(plan).where(plan.c.run == run, plan.c.arm == arm.number).values(output=None))
-            connection.execute(
-                insert(arms).values(run=run, arm=arm.number, **values).on_conflict_do_update(index_elements=["run", "arm"], set_=values)
-            )
+            adding = insert(connection, arms).values(run=run, arm=arm.number, **values)
+            connection.execute(adding.on_conflict_do_update(index_elements=["run", "arm"], set_=values))
         present = [arm.number for arm in self.arms]
         connection.execute(delete(schema.plan).where(schema.plan.c.run == run, schema.plan.c.arm.not_in(present)))
 
     def manifest(self, manifest: dict[str, Any]) -> None:
         """Write what the run says about itself."""
         data = pack(self.secrets.clean(dumps(manifest)))
-        with self.store.writing() as connection:
-            connection.execute(update(schema.runs).where(schema.runs.c.number == self.run.number).values(manifest=data))
+        told = update(schema.runs).where(schema.runs.c.number == self.run.number).values(manifest=data)
+        self._write(lambda connection: connection.execute(told))
 
     def end(self, status: str, counts: dict[str, Any]) -> None:
         """Say how the run ended."""
-        with self.store.writing() as connection:
-            end_run(connection, self.run.number, status, counts, self.clock.now())
+        self._write(lambda connection: end_run(connection, self.run.number, status, counts, self.clock.now()))
 
     def recount(self) -> None:
         """Bring the run's stored counts up to date."""
-        with self.store.writing() as connection:
-            recount(connection, self.run.number)
+        self._write(lambda connection: recount(connection, self.run.number))
 
     def cut(self, positions: int) -> None:
         """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan."""
         if self.run.fresh:
             return
-        with self.store.writing() as connection:
-            for table in (schema.plan, schema.examples):
-                connection.execute(delete(table).where(table.c.run == self.run.number, table.c.position >= positions))
-            connection.execute(delete(schema.plan).where(schema.plan.c.run == self.run.number, schema.plan.c.trial >= self.trials))
+        run, plan = self.run.number, schema.plan
+
+        def work(connection: Connection) -> None:
+            for table in (plan, schema.examples):
+                connection.execute(delete(table).where(table.c.run == run, table.c.position >= positions))
+            connection.execute(delete(plan).where(plan.c.run == run, plan.c.trial >= self.trials))
+
+        self._write(work)
 
     # --- the plan ---
 
@@ -145,13 +216,13 @@ class Writer:
 
     def plan(self, rows: list[ExampleRow]) -> Planned:
         """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there before."""
-        with self.store.writing(durable=False) as connection:
+
+        def work(connection: Connection) -> Planned:
             self._count_occurrences(connection, rows)
             self._write_examples(connection, rows)
-            before = self._owe(connection, rows)
-            self._write_bodies(connection)
-        self._bodies.committed()
-        return before
+            return self._owe(connection, rows)
+
+        return self._write(work, durable=False)
 
     def _count_occurrences(self, connection: Connection, rows: list[ExampleRow]) -> None:
         examples = schema.examples
@@ -183,7 +254,7 @@ class Writer:
             if before.get(row.position) != (row.content, row.dataset, row.group, row.cluster)
         ]
         if values:
-            statement = insert(examples)
+            statement = insert(connection, examples)
             columns = {name: statement.excluded[name] for name in ("id", "dataset", "group", "cluster", "content", "body")}
             connection.execute(statement.on_conflict_do_update(index_elements=["run", "position"], set_=columns), values)
         edited = [row.position for row in rows if row.position in before and before[row.position][0] != row.content]
@@ -218,8 +289,9 @@ class Writer:
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
         """Stored outputs that answer these keys: this run's, or with `reuse="all"` the best of any run."""
-        if not keys or not self.has_past:
-            return {}
+        return self.store.insist(lambda: self._lookup(keys)) if keys and self.has_past else {}
+
+    def _lookup(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
         found: dict[bytes, Found] = {}
         with self.store.reading() as connection:
             for some in _pieces(keys):
@@ -243,8 +315,8 @@ class Writer:
     def point(self, units: Sequence[Unit]) -> None:
         """Let the plan rows of these units point to the outputs that answer them already."""
         if units:
-            with self.store.writing(durable=False) as connection:
-                self._point(connection, [(unit, unit.output) for unit in units if unit.output is not None])
+            pairs = [(unit, unit.output) for unit in units if unit.output is not None]
+            self._write(lambda connection: self._point(connection, pairs), durable=False)
 
     def _point(self, connection: Connection, pairs: list[tuple[Unit, int]]) -> None:
         p = schema.plan.c
@@ -259,34 +331,36 @@ class Writer:
 
     def stored_output(self, output: int) -> Example:
         """What the system added to the example, of an earlier answer."""
-        with self.store.reading() as connection:
-            value: Example = unpacked(connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {})
-            return value
+
+        def work() -> Example:
+            with self.store.reading() as connection:
+                value: Example = unpacked(connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {})
+                return value
+
+        return self.store.insist(work)
 
     # --- finished work ---
 
     def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write a batch of outcomes in one transaction; when this returns they are durable and have their ids."""
         now = self.clock.now()
-        try:
-            with self.store.writing() as connection:
-                made = [outcome for outcome in outcomes if outcome.ran]
-                self._write_outputs(connection, made, now)
-                for outcome in outcomes:
-                    if not outcome.ran:
-                        outcome.id = outcome.unit.output
-                self._point(connection, [(outcome.unit, outcome.id) for outcome in outcomes if outcome.id is not None])
-                self._write_scores(connection, outcomes)
-                self._write_calls(connection, outcomes)
-                self._write_forwarded(connection, [(o.id, o.unit.takes, o.forwarded, self._keeps(o)) for o in made if o.forwarded])
-                self._write_bodies(connection)
-                if now - self._beat > _HEARTBEAT:
-                    self._beat = now
-                    connection.execute(update(schema.runs).where(schema.runs.c.number == self.run.number).values(updated=now))
-        except BaseException:
-            self._bodies.dropped()
-            raise
-        self._bodies.committed()
+        self._write(lambda connection: self._commit(connection, outcomes, now))
+
+    def _commit(self, connection: Connection, outcomes: Sequence[Outcome], now: float) -> None:
+        """Writers of several processes come by rows that they share (endpoints, scores, bodies) in one order, so none waits in a circle."""
+        made = [outcome for outcome in outcomes if outcome.ran]
+        self._meet_endpoints(connection, [call for outcome in outcomes for call in _calls_of(outcome)])
+        self._write_outputs(connection, made, now)
+        for outcome in outcomes:
+            if not outcome.ran:
+                outcome.id = outcome.unit.output
+        self._point(connection, [(outcome.unit, outcome.id) for outcome in outcomes if outcome.id is not None])
+        self._write_scores(connection, outcomes)
+        self._write_calls(connection, outcomes)
+        self._write_forwarded(connection, [(o.id, o.unit.takes, o.forwarded, self._keeps(o)) for o in made if o.forwarded])
+        if now - self._beat > _HEARTBEAT:
+            self._beat = now
+            connection.execute(update(schema.runs).where(schema.runs.c.number == self.run.number).values(updated=now))
 
     def _write_outputs(self, connection: Connection, made: Sequence[Outcome], now: float) -> None:
         if not made:
@@ -296,13 +370,12 @@ class Writer:
         if again:
             ids = [outcome.unit.output for outcome in again]
             connection.execute(delete(schema.scores).where(schema.scores.c.output.in_(ids)))
-            for outcome in again:
+            for outcome in sorted(again, key=lambda each: each.unit.output or 0):
                 outcome.id = outcome.unit.output
                 values = {**self._output_row(outcome, now)}
                 connection.execute(update(schema.outputs).where(schema.outputs.c.id == outcome.id).values(values))
         if fresh:
-            following = (connection.scalar(select(func.max(schema.outputs.c.id))) or 0) + 1
-            for number, outcome in enumerate(fresh, following):
+            for outcome, number in zip(fresh, self.store.database.output_ids(connection, len(fresh)), strict=True):
                 outcome.id = number
             connection.execute(schema.outputs.insert(), [{"id": outcome.id, **self._output_row(outcome, now)} for outcome in fresh])
 
@@ -329,7 +402,8 @@ class Writer:
     def _write_scores(self, connection: Connection, outcomes: Sequence[Outcome]) -> None:
         rows = [self._score_row(outcome.id, score) for outcome in outcomes if outcome.id is not None for score in outcome.scores]
         if rows:
-            statement = insert(schema.scores)
+            rows.sort(key=lambda row: (row["output"], row["evaluator"]))
+            statement = insert(connection, schema.scores)
             columns = {name: statement.excluded[name] for name in ("values", "error", "usage")}
             connection.execute(statement.on_conflict_do_update(index_elements=["output", "evaluator"], set_=columns), rows)
 
@@ -347,17 +421,17 @@ class Writer:
         for outcome in outcomes:
             keep = self._keeps(outcome)
             of = {"output": outcome.id, "take": outcome.unit.takes, "evaluator": None, "setup": None}
-            rows += [of | self._call_row(connection, call, keep) for call in outcome.calls]
+            rows += [of | self._call_row(call, keep) for call in outcome.calls]
             for score in outcome.scores:
-                rows += [of | {"evaluator": score.evaluator} | self._call_row(connection, call, keep) for call in score.calls]
+                rows += [of | {"evaluator": score.evaluator} | self._call_row(call, keep) for call in score.calls]
         if rows:
             connection.execute(schema.calls.insert(), rows)
 
-    def _call_row(self, connection: Connection, call: Call, keep: bool) -> dict[str, Any]:
+    def _call_row(self, call: Call, keep: bool) -> dict[str, Any]:
         return {
             "run": self.run.number,
             "account": call.account,
-            "endpoint": self._endpoint(connection, self._text(call.model), self._text(call.url)),
+            "endpoint": self._endpoints[self._endpoint(call)],
             "attempt": call.attempt,
             "started": call.started,
             "seconds": call.seconds,
@@ -374,16 +448,17 @@ class Writer:
             "reply": self._bodies.add(call.reply) if keep and call.reply is not None else None,
         }
 
-    def _endpoint(self, connection: Connection, model: str, url: str) -> int:
-        if (known := self._endpoints.get((model, url))) is not None:
-            return known
+    def _endpoint(self, call: Call) -> tuple[str, str]:
+        return self._text(call.model)[:_LONGEST], self._text(call.url)[:_LONGEST]
+
+    def _meet_endpoints(self, connection: Connection, calls: Iterable[Call]) -> None:
+        """Give the endpoints of these calls their numbers."""
         e = schema.endpoints
-        connection.execute(insert(e).values(model=model, url=url).on_conflict_do_nothing())
-        number = connection.scalar(select(e.c.id).where(e.c.model == model, e.c.url == url))
-        assert number is not None
-        # Remembered even if this transaction fails: then the run ends, and the store is asked anew by the next.
-        self._endpoints[model, url] = number
-        return int(number)
+        for model, url in sorted({self._endpoint(call) for call in calls} - self._endpoints.keys()):
+            connection.execute(insert(connection, e).values(model=model, url=url).on_conflict_do_nothing())
+            number = connection.scalar(select(e.c.id).where(e.c.model == model, e.c.url == url))
+            assert number is not None
+            self._endpoints[model, url] = int(number)
 
     def _write_forwarded(
         self, connection: Connection, batches: Iterable[tuple[int | None, int, list[Forwarded], bool]], setup: int | None = None
@@ -408,19 +483,18 @@ class Writer:
 
     def unmatched(self, records: list[Forwarded]) -> None:
         """Keep requests that nobody can be named for."""
-        with self.store.writing() as connection:
-            self._write_forwarded(connection, [(None, 0, records, self.bodies in ("all", "auto"))])
-            self._write_bodies(connection)
-        self._bodies.committed()
+        batch = [(None, 0, records, self.bodies in ("all", "auto"))]
+        self._write(lambda connection: self._write_forwarded(connection, batch))
 
     def join_late(self, output: int, records: list[Forwarded], joined: dict[str, Any], tokens: int | None) -> None:
         """Add requests that arrived after the row was closed, with the row's new `wire` and forwarded tokens."""
-        with self.store.writing() as connection:
+
+        def work(connection: Connection) -> None:
             self._write_forwarded(connection, [(output, 0, records, self.bodies in ("all", "auto"))])
             values = {"wire": self._json(joined), "output_tokens": tokens, "source": joined.get("source")}
             connection.execute(update(schema.outputs).where(schema.outputs.c.id == output).values(values))
-            self._write_bodies(connection)
-        self._bodies.committed()
+
+        self._write(work)
 
     # --- set-ups of groups ---
 
@@ -429,26 +503,28 @@ class Writer:
 
         So an attempt that the process does not survive is counted, and the next one knows of it.
         """
+        self._write(lambda connection: self._begin_setup(connection, setup))
+
+    def _begin_setup(self, connection: Connection, setup: SetUp) -> None:
         arm, s = self.arms[setup.arm], schema.setups.c
-        with self.store.writing() as connection:
-            same = (s.run == self.run.number, s.arm == arm.number, s.key == bytes.fromhex(arm.key), s.trial == setup.trial)
-            place = s.position == setup.position if setup.group is None else s.group == setup.group
-            setup.attempt = 1 + (connection.scalar(select(func.max(s.attempt)).where(*same, place)) or 0)
-            values = {
-                "run": self.run.number,
-                "arm": arm.number,
-                "key": bytes.fromhex(arm.key),
-                "trial": setup.trial,
-                "group": setup.group,
-                "position": setup.position,
-                "number": setup.number,
-                "attempt": setup.attempt,
-                "created": self.clock.now(),
-                "error": NEVER_ENDED,
-            }
-            made = connection.execute(schema.setups.insert().values(values)).inserted_primary_key
-            assert made is not None
-            setup.id = int(made[0])
+        same = (s.run == self.run.number, s.arm == arm.number, s.key == bytes.fromhex(arm.key), s.trial == setup.trial)
+        place = s.position == setup.position if setup.group is None else s.group == setup.group
+        setup.attempt = 1 + (connection.scalar(select(func.max(s.attempt)).where(*same, place)) or 0)
+        values = {
+            "run": self.run.number,
+            "arm": arm.number,
+            "key": bytes.fromhex(arm.key),
+            "trial": setup.trial,
+            "group": setup.group,
+            "position": setup.position,
+            "number": setup.number,
+            "attempt": setup.attempt,
+            "created": self.clock.now(),
+            "error": NEVER_ENDED,
+        }
+        made = connection.execute(schema.setups.insert().values(values)).inserted_primary_key
+        assert made is not None
+        setup.id = int(made[0])
 
     def end_setup(self, setup: SetUp) -> None:
         """Write down, durably, what came of it."""
@@ -460,24 +536,20 @@ class Writer:
         }
         keep = self._keeps_at(setup.position)
         of = {"output": None, "take": setup.attempt - 1, "evaluator": None, "setup": setup.id}
-        try:
-            with self.store.writing() as connection:
-                connection.execute(update(schema.setups).where(schema.setups.c.id == setup.id).values(values))
-                if setup.calls:
-                    connection.execute(schema.calls.insert(), [of | self._call_row(connection, call, keep) for call in setup.calls])
-                self._write_forwarded(connection, [(None, setup.attempt - 1, setup.forwarded, keep)], setup.id)
-                self._write_bodies(connection)
-        except BaseException:
-            self._bodies.dropped()
-            raise
-        self._bodies.committed()
+
+        def work(connection: Connection) -> None:
+            self._meet_endpoints(connection, setup.calls)
+            connection.execute(update(schema.setups).where(schema.setups.c.id == setup.id).values(values))
+            if setup.calls:
+                connection.execute(schema.calls.insert(), [of | self._call_row(call, keep) for call in setup.calls])
+            self._write_forwarded(connection, [(None, setup.attempt - 1, setup.forwarded, keep)], setup.id)
+
+        self._write(work)
 
     def join_late_to_setup(self, setup: int, records: list[Forwarded]) -> None:
         """Add requests that arrived after the set-up was over."""
-        with self.store.writing() as connection:
-            self._write_forwarded(connection, [(None, 0, records, self.bodies in ("all", "auto"))], setup)
-            self._write_bodies(connection)
-        self._bodies.committed()
+        batch = [(None, 0, records, self.bodies in ("all", "auto"))]
+        self._write(lambda connection: self._write_forwarded(connection, batch, setup))
 
     # --- bytes ---
 
@@ -489,11 +561,7 @@ class Writer:
         return self.bodies == "all" or (self.bodies == "auto" and (position + 1) * len(self.arms) * self.trials <= BODIES_UP_TO)
 
     def _write_bodies(self, connection: Connection) -> None:
-        if self._bodies.fresh:
-            rows = [{"key": key, "data": data} for key, data in self._bodies.fresh.items()]
-            connection.execute(insert(schema.bodies).on_conflict_do_nothing(), rows)
-        if self._bodies.links:
-            connection.execute(insert(schema.body_parts).on_conflict_do_nothing(), self._bodies.links)
+        write_bodies(connection, self._bodies)
 
     def _json(self, value: Any) -> bytes:
         return pack(self.secrets.clean(dumps(value)))
@@ -502,12 +570,22 @@ class Writer:
         return utf8_safe(self.secrets.text(text))
 
 
+def write_bodies(connection: Connection, bodies: Bodies) -> None:
+    """Write what was gathered and is not there yet, in the order of keys: two writers never wait for one another in a circle."""
+    if bodies.fresh:
+        rows = [{"key": key, "data": data} for key, data in sorted(bodies.fresh.items())]
+        connection.execute(insert(connection, schema.bodies).on_conflict_do_nothing(), rows)
+    if bodies.links:
+        links = sorted(bodies.links, key=lambda link: (link["body"], link["part"]))
+        connection.execute(insert(connection, schema.body_parts).on_conflict_do_nothing(), links)
+
+
 def register_evaluators(connection: Connection, run: int, chosen: Sequence[PlannedEvaluator], *, keep: bool = False) -> None:
     """Give evaluators their ids and make them the run's; with `keep`, those of other names stay."""
     table, links = schema.evaluators, schema.run_evaluators
-    for each in chosen:
+    for each in sorted(chosen, key=lambda each: each.key):
         key = bytes.fromhex(each.key)
-        connection.execute(insert(table).values(key=key, name=utf8_safe(each.name)).on_conflict_do_nothing())
+        connection.execute(insert(connection, table).values(key=key, name=utf8_safe(each.name)).on_conflict_do_nothing())
         found = connection.scalar(select(table.c.id).where(table.c.key == key))
         assert found is not None
         each.id = int(found)
@@ -547,6 +625,12 @@ def _bare(record: Forwarded) -> Forwarded:
     from dataclasses import replace
 
     return replace(record, request=None, reply=None)
+
+
+def _calls_of(outcome: Outcome) -> Iterable[Call]:
+    yield from outcome.calls
+    for score in outcome.scores:
+        yield from score.calls
 
 
 def _pieces(values: Sequence[Any]) -> Iterable[Sequence[Any]]:

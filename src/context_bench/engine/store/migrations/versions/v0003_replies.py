@@ -21,3 +21,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key"),
         sqlite_with_rowid=False,
     )
+
+
+def downgrade() -> None:
+    """Forget all replies."""
+    for table in ("replies",):
+        op.drop_table(table)

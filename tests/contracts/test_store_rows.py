@@ -121,8 +121,8 @@ async def test_a_context_is_stored_once_for_all_systems(store, run):
     assert len(large) == 1
 
 
-async def test_equal_runs_are_equal_apart_from_times(store, run, tmp_path):
-    with open_store(tmp_path / "other.db") as other:
+async def test_equal_runs_are_equal_apart_from_times(store, run, place):
+    with open_store(place()) as other:
         await run([Echo()], examples(5), [Length()], max_workers=3)
         await run([Echo()], examples(5), [Length()], into=other, name="again")
         assert differences(rows(store, "r"), rows(other, "again")) == []
@@ -152,7 +152,8 @@ async def test_purging_removes_old_runs_and_all_that_only_they_used(store, run):
     assert list(rows(store, "new")) == before
     assert [item["example"] for item in export(store, "new")] == examples(3, "shared text ")
     assert all(item["calls"][0]["request"] for item in export(store, "new"))
-    assert b"old text" not in store.path.read_bytes()
+    if store.engine.dialect.name == "sqlite":
+        assert b"old text" not in store.path.read_bytes()
     with store.reading() as connection:
         counts = {
             table.name: len(connection.execute(table.select()).all())

@@ -1,0 +1,66 @@
+"""What the two databases say differently inside a statement: types of columns, and "insert, or else"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Dialect, Integer, String, Table, TypeDecorator
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+#: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two characters.
+_ESCAPE = "\x1a"
+_WRITTEN = {"\x00": f"{_ESCAPE}0", _ESCAPE: f"{_ESCAPE}1"}
+_READ = {written: char for char, written in _WRITTEN.items()}
+
+
+class _AnyText(TypeDecorator[str]):
+    """Text with any character, sorted by code point whatever the database's own language: as SQLite keeps and sorts it."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self) -> None:
+        super().__init__(collation="C")
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or ("\x00" not in value and _ESCAPE not in value):
+            return value
+        return re.sub(f"[\x00{_ESCAPE}]", lambda found: _WRITTEN[found[0]], value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or _ESCAPE not in value:
+            return value
+        return re.sub(f"{_ESCAPE}[01]", lambda found: _READ[found[0]], value)
+
+
+#: Any text a dataset or a server may send, lone surrogates excepted.
+TEXT = String().with_variant(_AnyText(), "postgresql")
+#: A whole number of 64 bits; SQLite gives ids only to what is called INTEGER there.
+WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class readable(FunctionElement[str]):
+    """JSON kept as bytes, as text that can be compared and sorted."""
+
+    name = "readable"
+    type = String()
+    inherit_cache = True
+
+
+@compiles(readable)
+def _same(element: Any, compiler: Any, **how: Any) -> str:
+    return str(compiler.process(element.clauses, **how))
+
+
+@compiles(readable, "postgresql")
+def _converted(element: Any, compiler: Any, **how: Any) -> str:
+    return f"(convert_from({compiler.process(element.clauses, **how)}, 'UTF8') COLLATE \"C\")"
+
+
+def insert(connection: Connection, table: Table) -> Any:
+    """An INSERT that can be told `on_conflict_do_nothing` and `on_conflict_do_update`; both databases mean the same by it."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
