@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from context_bench.core.errors import BadInput
+from context_bench.core.loopback import refusal
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
@@ -34,7 +35,6 @@ from context_bench.llm.wires.shared import CREATED, Reply, as_list, dump, load_j
 
 __all__ = ["Delivery", "ModelServer", "Received", "Responder", "ResponderError", "Staged", "raise_descriptor_limit", "upstream_of"]
 
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _BODY_LIMIT = 128 * 2**20
 
 
@@ -161,10 +161,10 @@ class ModelServer:
             self.in_flight -= 1
 
     def _admit(self, request: web.Request) -> None:
-        """Only loopback names (a web page must not reach this server by a name of its own) and, if there is a key, only its holders."""
-        host = urlsplit(f"//{request.host}").hostname or ""
-        if host not in _LOOPBACK and host != self.host:
-            raise ResponderError(403, f"Host {host!r} is not a loopback name")
+        """No web page and, if there is a key, only its holders."""
+        refused = refusal(request.headers, (self.host,))
+        if refused:
+            raise ResponderError(403, refused)
         if self._key is None:
             return
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()

@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from context_bench.core.errors import BadInput
+from context_bench.core.loopback import refusal
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.wire import wire_of
 from context_bench.llm.wires.shared import dump, load_json
@@ -24,7 +25,6 @@ from context_bench.llm.wires.shared import dump, load_json
 BODY_LIMIT = 128 * 2**20
 _LINE = 2**16  # longest header
 _HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"}
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,9 @@ class Relay:
             return web.Response(body=dump(refusal.body(wire)), status=413, content_type="application/json")
 
     def _admit(self, incoming: web.Request) -> None:
-        """A web page must not reach this server by a name of its own."""
-        host = urlsplit(f"//{incoming.host}").hostname or ""
-        if host not in _LOOPBACK and host != self.host:
-            raise ResponderError(403, f"Host {host[:100]!r} is not a loopback name")
+        refused = refusal(incoming.headers, (self.host,))
+        if refused:
+            raise ResponderError(403, refused)
 
     async def _pass(self, incoming: web.Request, request: Request) -> web.StreamResponse:
         begun: web.StreamResponse | None = None

@@ -23,10 +23,10 @@ from yarl import URL
 
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, Unreachable
 from context_bench.core.ledger import Mark
+from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.journal import as_json, from_json
-from context_bench.tap.relay import is_loopback
 
 if TYPE_CHECKING:
     from context_bench.tap.server import Tap

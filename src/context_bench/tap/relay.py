@@ -11,7 +11,6 @@ import ipaddress
 import socket
 import urllib.request
 from collections.abc import AsyncIterator, Collection
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from yarl import URL
 
 from context_bench.core.clock import Clock
 from context_bench.core.errors import BadInput
+from context_bench.core.loopback import host_of, is_loopback, page_refusal
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
 
@@ -248,17 +248,6 @@ def join(base: str, target: str) -> str:
     return "/".join([base, *asked[overlap:]]) + mark + query
 
 
-@lru_cache(maxsize=1024)
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine to itself."""
-    host = host.strip("[]").rstrip(".").lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    return False
-
-
 class Gate:
     """Who may use the tap at all. A web page must not: not by a name of its own that points here, and not from another origin."""
 
@@ -271,13 +260,10 @@ class Gate:
     def refusal(self, request: web.BaseRequest) -> str | None:
         """Why the request is not let in, or `None`."""
         given = request.headers.get(hdrs.HOST)  # absent in HTTP/1.0, which no browser speaks
-        host = "" if given is None else _host_of(f"//{given}")
+        host = "" if given is None else host_of(f"//{given}")
         if given is not None and not self._knows(host):
             return f"Host {host[:100]!r} is not a name of this tap (loopback names only, unless it was started with another --host)"
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and not is_loopback(_host_of(origin)):
-            return f"Origin {origin[:100]!r} may not use this tap: no web page may"
-        return None
+        return page_refusal(request.headers)
 
     def _knows(self, host: str) -> bool:
         if is_loopback(host) or host.lower() in self._names:
@@ -285,10 +271,3 @@ class Gate:
         with contextlib.suppress(ValueError):
             return self._far and bool(ipaddress.ip_address(host))  # a rebound name is never an address
         return False
-
-
-def _host_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""

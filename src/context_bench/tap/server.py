@@ -21,13 +21,14 @@ from aiohttp import web
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
+from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Window, Windows, find_marks
 from context_bench.tap.records import Exchange, Scribe
-from context_bench.tap.relay import Gate, Relay, is_loopback
+from context_bench.tap.relay import Gate, Relay
 from context_bench.tap.shelf import Shelf
 
 T = TypeVar("T")

@@ -29,6 +29,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from context_bench.core import loopback
+
 Fault = Literal["cut", "cut-once", "corrupt", "error"]
 
 
@@ -218,6 +220,9 @@ class MiniHub:
 
     @web.middleware
     async def _record(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        foreign = loopback.refusal(request.headers)
+        if foreign:
+            raise web.HTTPForbidden(text=foreign)
         note = Seen(request.method, request.path, request.headers.get("Range"), 0)
         self.seen.append(note)
         _NOTE.set(note)

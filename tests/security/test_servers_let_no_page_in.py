@@ -1,0 +1,170 @@
+"""Every server that context-bench starts: on loopback only, for this machine's programs, no web page; no bad request hurts it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from context_bench.cli.view import stored_result
+from context_bench.engine import open_store
+from context_bench.llm.echo import Echo
+from context_bench.llm.servers import ModelServer
+from context_bench.systems.serve import Served
+from context_bench.tap import Tap
+from context_bench.testing.hub import MiniHub
+from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.viewer import Viewer
+
+BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}'
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n"
+FOREIGN = [
+    "Host: attacker.example",
+    "Host: attacker.example:{port}",
+    "Host: 127.0.0.1.attacker.example:{port}",
+    "Host: localhost.attacker.example:{port}",
+    "Host: [::1",
+    "Host: 169.254.169.254",
+    "Host: 127.0.0.1:{port}\r\nOrigin: https://attacker.example",
+    "Host: 127.0.0.1:{port}\r\nOrigin: null",
+    "Host: 127.0.0.1:{port}\r\nOrigin: http://[::1",
+    "Host: 127.0.0.1:{port}\r\nSec-Fetch-Site: cross-site",
+    "Host: localhost:{port}\r\nSec-Fetch-Site: Cross-Site\r\nSec-Fetch-Mode: no-cors",
+]
+
+
+@contextlib.asynccontextmanager
+async def tap(folder):
+    async with Tap("echo") as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def model(folder):
+    async with ModelServer(Echo()) as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def serve(folder):
+    async with ModelServer(Echo()) as upstream, Served("full", upstream.url) as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def proxy(folder):
+    async with ModelServer(Echo()) as upstream, MisbehavingProxy("nothing", upstream.url) as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def hub(folder):
+    with MiniHub({}) as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def viewer(folder):
+    with open_store(folder / "store.db"):
+        pass
+    async with Viewer(folder / "store.db", result_of=stored_result) as server:
+        yield server.address
+
+
+SERVERS = [tap, model, serve, proxy, hub, viewer]
+
+
+async def exchange(port, data, *, host="127.0.0.1"):
+    """Send bytes, read until the other side has nothing more to say: (status, all of the reply)."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        with contextlib.suppress(ConnectionError):
+            writer.write(data)
+            await writer.drain()
+        try:
+            reply = await asyncio.wait_for(reader.read(2**20), 20)
+        except ConnectionError:
+            reply = b""
+    finally:
+        writer.close()
+    return int(reply.split(b" ", 2)[1]) if reply.startswith(b"HTTP/1.") else None, reply
+
+
+def port_of(url):
+    return int(url.rpartition(":")[2])
+
+
+def request(line, head, body=BODY):
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    return line + f"{head}\r\nContent-Type: text/plain\r\n{length}Connection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_no_page_is_let_in_by_any_name_or_way(server, tmp_path):
+    async with server(tmp_path) as url:
+        port = port_of(url)
+        for head in FOREIGN:
+            for line, body in ((CHAT, BODY), (b"GET /v1/models HTTP/1.1\r\n", b""), (b"OPTIONS /v1/models HTTP/1.1\r\n", b"")):
+                status, reply = await exchange(port, request(line, head.format(port=port), body))
+                assert status in (400, 403, 405), (head, line, reply)
+                assert b"access-control" not in reply.lower()
+        status, _ = await exchange(port, request(b"GET /v1/models HTTP/1.1\r\n", f"Host: localhost:{port}", b""))
+        assert status in (200, 403, 404)  # the hub and the viewer have no such page, and the viewer wants its token
+
+
+@pytest.mark.parametrize("server", [tap, model, serve, proxy])
+async def test_a_program_and_a_page_of_this_machine_are_let_in(server, tmp_path):
+    async with server(tmp_path) as url:
+        for head in ("Host: localhost:1", "Host: [::1]", "Host: 127.0.0.1\r\nOrigin: http://localhost:3000\r\nSec-Fetch-Site: same-site"):
+            status, reply = await exchange(port_of(url), request(CHAT, head))
+            assert status == 200, reply
+            assert b"access-control" not in reply.lower()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_only_the_loopback_address_is_bound(server, tmp_path):
+    async with server(tmp_path) as url:
+        with pytest.raises(ConnectionRefusedError):  # a server on every address would answer here
+            await exchange(port_of(url), b"GET / HTTP/1.1\r\n\r\n", host="127.0.0.2")
+
+
+SMUGGLED = CHAT + b"Host: 127.0.0.1\r\n"
+AMBIGUOUS = [
+    SMUGGLED + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\n" + BODY,
+    SMUGGLED + b"Content-Length: 5, 50\r\n\r\n" + BODY,
+    SMUGGLED + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
+    SMUGGLED + b"Content-Length: -1\r\n\r\n" + BODY,
+    SMUGGLED + b"Content-Length: 0x10\r\n\r\n" + BODY,
+    SMUGGLED + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY,
+    SMUGGLED + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    SMUGGLED + b" Content-Length: 5\r\n\r\n" + BODY,
+    SMUGGLED + b"X-Big: " + b"a" * 2**20 + b"\r\n\r\n",
+    b"GET /" + b"a" * 2**20 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"\x00" * 1000,
+]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_a_request_that_could_be_read_in_two_ways_is_not_read(server, tmp_path):
+    async with server(tmp_path) as url:
+        for data in AMBIGUOUS:
+            status, reply = await exchange(port_of(url), data)
+            assert status is None or 400 <= status < 500, data[:200]
+            assert reply.count(b"HTTP/1.") <= 1, data[:200]  # what stood in a body was not taken for a second request
+        status, _ = await exchange(port_of(url), request(b"GET /v1/models HTTP/1.1\r\n", "Host: localhost", b""))
+        assert status in (200, 403, 404)
+
+
+@pytest.mark.parametrize("server", [tap, model, serve, viewer])
+async def test_connections_that_never_finish_a_request_keep_nobody_else_out(server, tmp_path):
+    async with server(tmp_path) as url:
+        slow = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(150)]
+        for _, writer in slow:
+            writer.write(CHAT + b"Host: 127.0.0.1\r\nX-Slow: ")
+            await writer.drain()
+        status, _ = await exchange(port_of(url), request(b"GET /v1/models HTTP/1.1\r\n", f"Host: localhost:{port_of(url)}", b""))
+        assert status in (200, 403, 404)
+    for _, writer in slow:  # the server is gone, and nothing of them held it up
+        writer.close()
