@@ -9,8 +9,9 @@ ContextBenchError
 │  ├─ CostCapReached                                                                                   exit 5
 │  └─ RunTimedOut                                                                                      exit 1
 └─ Failed    becomes a row's error or a missing score; the run goes on
-   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, Refused, BadReply, ContextTooLong, NoBudget,
-   │  SetupFailed
+   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed
+   │  ├─ Refused: ContextTooLong, Filtered, Declined
+   │  └─ BadReply: OutputSpent, EmptyReply
    └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed
 ```
 
@@ -151,6 +152,22 @@ class BadReply(SystemFailed):
 
 class ContextTooLong(Refused):
     """The request does not fit the model's context window."""
+
+
+class Filtered(Refused):
+    """The provider's content filter held the answer back, or cut it short."""
+
+
+class Declined(Refused):
+    """The model itself refused, in the field that its API has for that."""
+
+
+class OutputSpent(BadReply):
+    """The output limit was used up before any text came (on reasoning, for the most part)."""
+
+
+class EmptyReply(BadReply):
+    """The reply is in order and holds no answer: null or empty content."""
 
 
 class NoBudget(SystemFailed):

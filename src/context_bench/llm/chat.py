@@ -269,13 +269,12 @@ class ChatClient:
                 sending.quotas = _quotas(response.headers, self._clock.now())
             if not 200 <= response.status < 300:
                 body = await _body(response, _LARGEST_ERROR)
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                now = self._clock.now()
+                headers, now = _lower(response.headers), self._clock.now()
                 return failures.of_status(response.status, headers, body, where=sending.where, now=now, secrets=sending.secrets)
             if response.content_type == "text/event-stream":
                 return await self._streamed(response, sending, call, start)
             body = await _body(response, _LARGEST_REPLY)
-        return _read(body, response.content_type, sending)
+        return self._read(body, response, sending)
 
     async def _streamed(self, response: aiohttp.ClientResponse, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         reader = StreamReader(sending.request.wire)
@@ -290,12 +289,30 @@ class ChatClient:
         reader.close()
         if reader.error:
             _keep(call, reader.reply)
-            return failures.of_error_in_reply(reader.error, where=sending.where, secrets=sending.secrets)
+            return self._told(reader.error, response, sending)
         if not reader.complete:
             _keep(call, reader.reply)
             broken = aiohttp.ClientPayloadError("the stream ended before its end mark")
             return failures.of_exception(broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets)
         return reader.reply
+
+    def _read(self, body: bytes, response: aiohttp.ClientResponse, sending: _Sending) -> Reply | Failure:
+        """The reply in a whole body."""
+        try:
+            decoded = load_json(body)
+        except ValueError:
+            return failures.not_json(body, response.content_type, where=sending.where, secrets=sending.secrets)
+        if isinstance(decoded, Mapping) and decoded.get("error"):
+            return self._told(decoded["error"], response, sending)
+        try:
+            return parse_reply(sending.request.wire, decoded)
+        except BadReply as error:
+            return Failure(BadReply(f"{error} (from {sending.where})"), billed=True, body=decoded)
+
+    def _told(self, error: Any, response: aiohttp.ClientResponse, sending: _Sending) -> Failure:
+        """An error inside a reply whose status says that all is well."""
+        headers, now = _lower(response.headers), self._clock.now()
+        return failures.of_error_in_reply(error, headers, where=sending.where, now=now, secrets=sending.secrets)
 
 
 @dataclass(slots=True)
@@ -372,6 +389,10 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
 
 
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
     """What a reply's headers, of any case, say is left of the account's quotas."""
     told = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
@@ -405,17 +426,3 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
             response.close()
             break
     return bytes(whole[:limit])
-
-
-def _read(body: bytes, content_type: str, sending: _Sending) -> Reply | Failure:
-    """The reply in a whole body."""
-    try:
-        decoded = load_json(body)
-    except ValueError:
-        return failures.not_json(body, content_type, where=sending.where, secrets=sending.secrets)
-    if isinstance(decoded, Mapping) and decoded.get("error"):
-        return failures.of_error_in_reply(decoded["error"], where=sending.where, secrets=sending.secrets)
-    try:
-        return parse_reply(sending.request.wire, decoded)
-    except BadReply as error:
-        return Failure(BadReply(f"{error} (from {sending.where})"), billed=True, body=decoded)

@@ -10,7 +10,20 @@ from typing import Any
 
 import aiohttp
 
-from context_bench.core.errors import BadReply, ContextTooLong, RateLimited, Refused, ServerFailed, SystemFailed, TimedOut, Unreachable
+from context_bench.core.errors import (
+    BadReply,
+    ContextTooLong,
+    Declined,
+    EmptyReply,
+    Filtered,
+    OutputSpent,
+    RateLimited,
+    Refused,
+    ServerFailed,
+    SystemFailed,
+    TimedOut,
+    Unreachable,
+)
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
 from context_bench.llm.wires.shared import Reply, error_text, load_json
@@ -25,12 +38,15 @@ _TOO_LONG = re.compile(
 _STATUS_OF_TYPE = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "resource_exhausted": 429,
+    "insufficient_quota": 429,
     "overloaded_error": 529,
     "api_error": 500,
     "server_error": 500,
     "internal_error": 500,
     "timeout_error": 504,
 }
+_TOO_MANY = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
 _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -60,8 +76,8 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, where: st
     return failure
 
 
-def of_error_in_reply(error: Any, *, where: str, secrets: Sequence[str]) -> Failure:
-    """An `error` told in a reply or stream whose status was 200, in whatever form; the text of one is enough."""
+def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now: float, secrets: Sequence[str]) -> Failure:
+    """An `error` told in a reply or stream whose status was 200, in whatever form; the text of one is enough. `headers`: of that reply."""
     words = error_text(error)
     status = _told_status(error, words)
     message = f"Unexpected response: an error in a reply with HTTP 200 from {where}: {redact(words, secrets)[:_LONGEST]}"
@@ -69,7 +85,8 @@ def of_error_in_reply(error: Any, *, where: str, secrets: Sequence[str]) -> Fail
         kind = ContextTooLong if _TOO_LONG.search(words) else BadReply
         return Failure(kind(message), billed=True)
     failure = _classified(status, words, message)
-    failure.again, failure.billed = failure.again and should_retry(status, {}), True
+    failure.again, failure.billed = failure.again and should_retry(status, headers), True
+    failure.asked = asked_wait(headers, now) if failure.again else None
     return failure
 
 
@@ -96,10 +113,10 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
     """A reply that is well-formed but no answer; `None` if it is one. An empty text is never an answer."""
     text = (reply.text or "").strip()
     if reply.refusal and not text:
-        return Failure(Refused(f"The model refused: {reply.refusal[:_LONGEST]}"), billed=True)
+        return Failure(Declined(f"The model refused: {reply.refusal[:_LONGEST]}"), billed=True)
     if reply.finish_reason == "content_filter":
         return Failure(
-            Refused("The provider's content filter " + ("cut the answer short" if text else "held the answer back")), billed=True
+            Filtered("The provider's content filter " + ("cut the answer short" if text else "held the answer back")), billed=True
         )
     if text or (reply.tool_calls and tool_calls_ok):
         return None
@@ -108,9 +125,9 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
         return Failure(BadReply(f"The model called {names} instead of answering"), billed=True)
     if reply.finish_reason == "length":
         after = " on reasoning" if reply.reasoning else ""
-        return Failure(BadReply(f"No text: the output limit was used up{after} (finish_reason=length); raise --max-tokens"), billed=True)
+        return Failure(OutputSpent(f"No text: the output limit was used up{after} (finish_reason=length); raise --max-tokens"), billed=True)
     kind = "null content" if reply.text is None else "empty text"
-    return Failure(BadReply(f"The reply holds no answer: {kind} (finish_reason={reply.finish_reason})"), billed=True)
+    return Failure(EmptyReply(f"The reply holds no answer: {kind} (finish_reason={reply.finish_reason})"), billed=True)
 
 
 def not_json(body: bytes, content_type: str, *, where: str, secrets: Sequence[str]) -> Failure:
@@ -141,9 +158,13 @@ def _told_status(error: Any, words: str) -> int | None:
     if isinstance(error, Mapping):
         for name in ("status", "code", "status_code"):
             number = error.get(name)
+            if isinstance(number, str) and number.isascii() and number.isdigit():
+                number = int(number[:4])
             if isinstance(number, int) and not isinstance(number, bool) and 400 <= number < 600:
                 return number
-    return next((_STATUS_OF_TYPE[word] for word in re.findall(r"[a-z_]+", words[:200]) if word in _STATUS_OF_TYPE), None)
+    found = re.findall(r"[a-z_]+", words[:200].lower())
+    typed = next((_STATUS_OF_TYPE[word] for word in found if word in _STATUS_OF_TYPE), None)
+    return 429 if typed is None and _TOO_MANY.search(words[:200]) else typed
 
 
 def _words(text: str) -> str:

@@ -84,5 +84,5 @@ async def _once(user: object, url: str, body: Any, headers: Mapping[str, str], s
     except ValueError:
         return not_json(bytes(data), kind, where=where, secrets=secrets)
     if isinstance(document, Mapping) and document.get("error"):
-        return of_error_in_reply(document["error"], where=where, secrets=secrets)
+        return of_error_in_reply(document["error"], told, where=where, now=SYSTEM_CLOCK.now(), secrets=secrets)
     return document
