@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow
-from context_bench.reports.exchanges import Piece, ShownExchange, shown_exchanges
+from context_bench.reports.exchange_html import exchange_html
+from context_bench.reports.exchanges import Difference, ShownExchange, differences
 from context_bench.reports.tally import first
 from context_bench.reports.text import json_ready, visible
 
@@ -19,14 +20,18 @@ _WHOLE = 2**40  # characters: no text is longer
 _KNOWN = ("question", "answer", "context", "response", "context_after", "judges", "exchanges", "calls", "where")
 
 
-def detail_html(row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | None = None) -> Markup:
+def detail_html(
+    row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | None = None, worked_out: Sequence[Difference] | None = None
+) -> Markup:
     """The fragment for one row. `told`: what `details(row)` gave (see `runner.details`). `limit`: characters kept of each text (`None`:
     all of it, long unchanged runs folded); what was cut is said, with the command that shows all. Needs the style of `detail.css`.
+
+    `worked_out`: the differences of `told`, for a caller that tries several limits.
     """
     from context_bench.reports.html import environment
 
-    detail = Detail.of(row, told or {}, limit)
-    return Markup(environment().get_template("detail.html.j2").render(detail=detail, shown=shown_piece))
+    detail = Detail.of(row, told or {}, limit, worked_out)
+    return Markup(environment().get_template("detail.html.j2").render(detail=detail, exchange=exchange_html))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +72,10 @@ class Detail:
     )
 
     @classmethod
-    def of(cls, row: EvalRow, told: Mapping[str, Any], limit: int | None) -> Detail:
+    def of(cls, row: EvalRow, told: Mapping[str, Any], limit: int | None, worked_out: Sequence[Difference] | None = None) -> Detail:
         """All of it from a row and what stands behind it."""
         most = _WHOLE if limit is None else limit
-        exchanges = shown_exchanges(told, limit=limit)
+        exchanges = [each.shown(limit) for each in (differences(told) if worked_out is None else worked_out)]
         texts = list(_texts(told, most))
         known = [str(value) for value in told.values() if isinstance(value, str)]
         shows_context = limit is None or not any(each.messages for each in exchanges)
@@ -166,17 +171,3 @@ def _count(value: Any) -> str:
 
 def _seconds(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else ""
-
-
-# How pieces are laid out ----------------------------------------------------------------------------------------------------------------
-
-
-def shown_piece(piece: Piece) -> str:
-    """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see that."""
-    text = piece.text or ""
-    if piece.kind != "kept" and text.isspace():
-        return "".join(_BLANKS.get(character, "␣") for character in text)
-    return visible(text, _WHOLE, lines=True)
-
-
-_BLANKS = {"\n": "↵\n", "\t": "⇥"}

@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.core.records import EvalRow
-from context_bench.reports.detail import Detail, shown_piece
-from context_bench.reports.exchanges import Piece, ShownExchange, ShownMessage, Unchanged
+from context_bench.reports.detail import Detail
+from context_bench.reports.exchanges import Piece, ShownExchange, ShownMessage, Unchanged, shown_piece
 from context_bench.reports.table import drawn
 from context_bench.reports.text import visible
 

@@ -93,15 +93,38 @@ class ShownExchange:
     altered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An exchange with what was done to it worked out, whatever of it is shown later. `diff`: `None` if no body is known."""
+
+    title: str
+    sentence: str
+    why: str
+    sides: Literal["both", "sent", "forwarded", "none"]
+    altered: bool
+    diff: RequestDiff | None
+
+    def shown(self, limit: int | None) -> ShownExchange:
+        """Laid out with at most `limit` characters of each side."""
+        made = ShownExchange(self.title, self.sentence, self.why, sides=self.sides, altered=self.altered)
+        if self.diff is not None:
+            made.changed = [_change(each, limit) for each in self.diff.changed]
+            _fill(made, self.diff, limit)
+        return made
+
+
 def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> list[ShownExchange]:
     """The exchanges of `runner.details`, and what a system that gives back a context made of it. `limit`: characters of each side."""
-    found = [_shown(each, limit) for each in told.get("exchanges") or []]
+    return [each.shown(limit) for each in differences(told)]
+
+
+def differences(told: Mapping[str, Any]) -> list[Difference]:
+    """What was done in each exchange of `runner.details`, and to the context by a system that gives one back."""
+    found = [_difference(each) for each in told.get("exchanges") or []]
     before, after = told.get("context"), told.get("context_after")
     if isinstance(before, str) and isinstance(after, str):
         diff = diff_requests(_as_request(before), _as_request(after))
-        shown = ShownExchange("What the system made of the context", _sentence(diff, {}), altered=not diff.unchanged)
-        _fill(shown, diff, limit)
-        found.append(shown)
+        found.append(Difference("What the system made of the context", _sentence(diff, {}), "", "both", not diff.unchanged, diff))
     return found
 
 
@@ -126,24 +149,17 @@ def _as_request(text: str) -> WireRequest:
     return WireRequest("other", None, [WireMessage("context", [Part("text", text)])])
 
 
-def _shown(exchange: Mapping[str, Any], limit: int | None) -> ShownExchange:
-    turn = exchange.get("turn")
-    shown = ShownExchange("A request of the proxy's own" if turn is None else f"Turn {turn}", why=str(exchange.get("why") or ""))
+def _difference(exchange: Mapping[str, Any]) -> Difference:
+    turn, why = exchange.get("turn"), str(exchange.get("why") or "")
+    title = "A request of the proxy's own" if turn is None else f"Turn {turn}"
     sent, forwarded = _sides(exchange)
     tokens = exchange.get("tokens") or {}
     if sent is not None and forwarded is not None:
         diff = diff_requests(sent, forwarded)
-        shown.sentence, shown.altered = _sentence(diff, tokens), not diff.unchanged
-        shown.changed = [_change(each, limit) for each in diff.changed]
-        _fill(shown, diff, limit)
-        return shown
+        return Difference(title, _sentence(diff, tokens), why, "both", not diff.unchanged, diff)
     only = sent or forwarded
-    shown.sides = "sent" if sent else "forwarded" if forwarded else "none"
-    shown.sentence = _tokens(tokens)
-    shown.altered = turn is None
-    if only is not None:
-        _fill(shown, diff_requests(only, only), limit)
-    return shown
+    sides: Literal["sent", "forwarded", "none"] = "sent" if sent else "forwarded" if forwarded else "none"
+    return Difference(title, _tokens(tokens), why, sides, turn is None, only and diff_requests(only, only))
 
 
 def _request(body: Any, wire: str | None) -> WireRequest | None:
@@ -345,3 +361,15 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
         else:
             found.append(piece)
     return found
+
+
+def shown_piece(piece: Piece) -> str:
+    """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see that."""
+    text = piece.text or ""
+    if piece.kind != "kept" and text.isspace():
+        return "".join(_BLANKS.get(character, "␣") for character in text)
+    return visible(text, _WHOLE, lines=True)
+
+
+_BLANKS = {"\n": "↵\n", "\t": "⇥"}
+_WHOLE = 2**40  # characters: no text is longer

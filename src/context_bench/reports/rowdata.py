@@ -16,6 +16,7 @@ from typing import Any
 
 from context_bench.core.records import EvalRow
 from context_bench.reports.detail import detail_html
+from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.tally import changed, first, number, shape_of
 from context_bench.reports.text import script_json, visible
@@ -163,10 +164,11 @@ class _Details:
     def _fitting(self, page: Page, row: EvalRow, room: _Room) -> str:
         """The details of a row with texts as long as its share of the room allows."""
         told = page.details(row) if page.details else None
+        worked_out = differences(told or {})
         share = max(LEAST_ROOM, room.share())
         html, size, used = "", 0, LIMITS[-1]
         for used in [limit for limit in LIMITS if limit <= 2 * share] or LIMITS[-1:]:
-            html = str(detail_html(row, told, limit=used))
+            html = str(detail_html(row, told, limit=used, worked_out=worked_out))
             size = len(zlib.compress(html.encode("utf-8", "replace"), 6))
             if size <= share:
                 break

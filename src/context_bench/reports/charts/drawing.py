@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import xml.etree.ElementTree as ET
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from context_bench.reports.charts.style import FONT, INK, TIP, styled
@@ -24,6 +25,13 @@ _ATTRIBUTES = re.compile(
 )
 _SVG = "http://www.w3.org/2000/svg"
 _NAMESPACE = f"{{{_SVG}}}"
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """Charts made under it are not checked against altair's schema part by part, which takes longer than drawing them."""
+    from altair.utils.schemapi import debug_mode
+
+    return debug_mode(False)
 
 
 def in_page(chart: Any, label: str) -> str:
