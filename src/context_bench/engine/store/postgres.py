@@ -20,7 +20,7 @@ SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 #: The oldest server that is tried; older ones are no longer mended by their makers.
 OLDEST = 13
 _OWN_SCHEMA = "context_bench"
-_MARK = "context-bench results"  # comment on the schema: it is ours
+_MARK = "context-bench results"  # comment on a table: it is ours
 # Taken by who begins or removes runs, released with the transaction. The number is only a name.
 _ALONE = 0x43545842
 _SECRETS = ("password", "sslpassword")
@@ -53,7 +53,7 @@ class PostgresDatabase:
     @property
     def name(self) -> str:
         """How messages call it: the address without its password."""
-        return shown(self.url)
+        return shown(self.url, self.schema)
 
     def engine(self) -> Engine:
         """An engine on a current store; its schema is created or migrated as needed."""
@@ -154,9 +154,10 @@ class PostgresDatabase:
             if found == HEAD:
                 return
             if found is None:
-                connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-                connection.exec_driver_sql(f"COMMENT ON SCHEMA \"{self.schema}\" IS '{_MARK}'")
+                if not connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :own"), {"own": self.schema}).scalar():
+                    connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
             migrate(connection, self.name, found)
+            connection.exec_driver_sql(f"COMMENT ON TABLE alembic_version IS '{_MARK}'")
 
     def _version(self, connection: Connection) -> str | None:
         """The schema a store has, `None` where there is none yet; refuses tables of something else."""
@@ -164,8 +165,10 @@ class PostgresDatabase:
         tables = set(connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = :own"), own).scalars())
         if not tables:
             return None
-        mark = connection.execute(text("SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :own"), own).scalar()
-        if mark != _MARK or "alembic_version" not in tables:
+        mark = None
+        if "alembic_version" in tables:
+            mark = connection.execute(text("SELECT obj_description('alembic_version'::regclass, 'pg_class')")).scalar()
+        if mark != _MARK:
             raise StoreUnusable(
                 f"store {self.name}: schema {self.schema!r} of that database is another program's; name another with ?schema=NAME"
             )
@@ -199,10 +202,13 @@ def database_of(where: str, *, busy_timeout: int) -> PostgresDatabase:
     return PostgresDatabase(url.set(drivername="postgresql+psycopg", query=query), schema, busy_timeout)
 
 
-def shown(url: URL) -> str:
-    """An address that may be read by anybody."""
-    bare = url.set(drivername="postgresql", query={name: value for name, value in url.query.items() if name not in _SECRETS})
-    return bare.render_as_string(hide_password=True)
+def shown(url: URL, schema: str = _OWN_SCHEMA) -> str:
+    """An address that may be read by anybody, and typed where PGPASSWORD or ~/.pgpass has the password."""
+    query = {name: value for name, value in url.query.items() if name not in _SECRETS}
+    if schema != _OWN_SCHEMA:
+        query["schema"] = schema
+    bare = url._replace(drivername="postgresql", password=None)
+    return bare.set(query=query).render_as_string()
 
 
 def _check_server(connection: Connection, name: str) -> None:
@@ -250,6 +256,6 @@ def _advice(name: str, url: URL, code: str, said: str) -> str:
         return f"store {name} is locked by another program ({said}); wait for it, then resume: everything committed is kept"
     if code == "25006":
         return f"store {name} cannot be written ({said}); this may be a standby: name the primary with --store"
-    if _is_lost(code, said) or has("could not translate host name", "connection failed", "connection to server"):
+    if _is_lost(code, said) or has("host name", "resolve host", "connection failed", "connection to server"):
         return f"store {name} cannot be reached ({said}); see that the server runs, then resume: everything committed is kept"
     return f"store {name} cannot be used: {said}"
