@@ -151,7 +151,7 @@ def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
             found.append(Chart(f"{prefix}recall".replace("_", "-"), "recall", what, about, "k, hits", "recall", points, span=(0.0, 1.0)))
     searches = [own for system, one in passes.items() if (own := spread(system, one.use.search)) is not None]
     told = about_spread("search") + " Each haystack's first search, which may load things, is left out."
-    found.append(Chart("search", "distribution", "Search time", told, "seconds of a search", "", searches))
+    found.append(Chart("search", "distribution", "Search time", told, "time of a search", "", searches))
     return [chart for chart in found if chart.data]
 
 

@@ -32,7 +32,7 @@ _FOREST = (
     "Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is better; red square: it is worse by "
     "more than that; ring: open."
 )
-_SPREAD = "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right."
+_SPREAD = "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
 
 
 def add_charts(material: Material, sections: Iterable[Section]) -> None:
@@ -128,8 +128,8 @@ def _times(material: Material, section: Section) -> list[Chart]:
     latency = [_spread(material, line, "latency", each.latency) for line, each in material.lines]
     ttft = [_spread(material, line, "ttft", each.ttft) for line, each in material.lines]
     return [
-        Chart("latency", "distribution", "Latency", about_spread("request"), "seconds until the reply", "", [s for s in latency if s]),
-        Chart("ttft", "distribution", "Time to first token", about_spread("request"), "seconds to first token", "", [s for s in ttft if s]),
+        Chart("latency", "distribution", "Latency", about_spread("request"), "time until the reply", "", [s for s in latency if s]),
+        Chart("ttft", "distribution", "Time to first token", about_spread("request"), "time to first token", "", [s for s in ttft if s]),
     ]
 
 
@@ -189,7 +189,9 @@ def _rubric(material: Material, section: Section) -> list[Chart]:
         for name, own in _compressed(material)
         if (score := estimated(mapping(mapping(own.get("rubric")).get("dimensions")).get(id_), digits=2)) is not None
     ]
-    about = "Each mark is a system's mean in one dimension of the rubric, right is better, with its 95 % interval."
+    about = (
+        "Each mark is a system's mean in one dimension of the rubric; right is better. Lines are 95 % intervals, where one can be given."
+    )
     return [Chart("rubric", "dots", "Rubric by dimension", about, "score, 0 to 5", "", marks, span=(0.0, 5.0))]
 
 
@@ -201,7 +203,7 @@ def _probe_types(material: Material, section: Section) -> list[Chart]:
         for name, own in _compressed(material)
         if (score := estimated(mapping(mapping(own.get("types")).get(kind)).get("score"))) is not None
     ]
-    about = "Each mark is a system's mean over the probes of one type, right is better, with its 95 % interval."
+    about = "Each mark is a system's mean over the probes of one type; right is better. Lines are 95 % intervals, where one can be given."
     return [Chart("probe-types", "dots", "Score by type of probe", about, f"mean {material.score_field}", "", marks)]
 
 

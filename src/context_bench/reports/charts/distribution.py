@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from context_bench.reports.charts.rows import MOST, Line, Rows
 from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, nice, scale
+from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Spread
 
 #: From this ratio of the greatest value to the least on, the axis grows by factors.
 _WIDE_SPREAD = 30.0
+#: Below so many seconds at the greatest p95, times are told in milliseconds.
+_SECONDS_FROM = 1.0
 
 
 def draw(chart: Chart, width: int) -> Any:
@@ -20,13 +24,24 @@ def draw(chart: Chart, width: int) -> Any:
 
     spreads = chart.of(Spread)[:MOST]
     names = Names([each.name for each in spreads], chart.names)
-    rows = Rows([Line(names[each.name], f"{each.median.short} · {each.p95.short}") for each in spreads], width, thick=18)
-    ends, form, ticks = _scale([value for each in spreads for value in (*each.values, each.median.value, each.p95.value)], rows.narrow)
-    x = alt.X("value:Q", title=chart.x, scale=scale(*ends, **form), axis=axis(ticks, labelOverlap=True))
+    unit = _Unit.of(spreads)
+    rows = Rows([Line(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads], width, thick=18)
+    known = [unit.factor * value for each in spreads for value in (*each.values, each.median.value, each.p95.value)]
+    ends, form, ticks = _scale(known, rows.narrow)
+    x = alt.X(
+        "value:Q",
+        title=f"{chart.x}, {unit.name}" if unit.name else chart.x,
+        scale=scale(*ends, **form),
+        axis=axis(ticks, labelOverlap=True),
+    )
     y, color = rows.y(), alt.Color("color:N", scale=None)
     placed = list(zip(spreads, rows.at, strict=True))
-    dots = [{"value": value, "y": at, "color": names.color(each.name)} for each, at in placed for value in each.values]
-    strokes = [_stroke(each, at, names, share) for each, at in placed for share in ("median", "p95")]
+    dots = [{"value": unit.factor * value, "y": at, "color": names.color(each.name)} for each, at in placed for value in each.values]
+    strokes = [
+        _stroke(each, at, names[each.name], share, unit) | {"color": names.color(each.name)}
+        for each, at in placed
+        for share in ("median", "p95")
+    ]
     base = inline(strokes)
     thick = base.transform_filter("datum.thick").mark_rule(strokeWidth=3, strokeCap="round")
     thin = base.transform_filter("!datum.thick").mark_rule(strokeWidth=1.5)
@@ -45,18 +60,39 @@ def _tracks(rows: Rows) -> Any:
     return base.mark_rule(opacity=0.15).encode(x=alt.value(0), x2=alt.value(rows.plot), y=rows.y(), color=alt.value("currentColor"))
 
 
-def _stroke(each: Spread, at: float, names: Names, share: str) -> dict[str, Any]:
+def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict[str, Any]:
     figure = each.median if share == "median" else each.p95
-    tip = f"{TIP}{names[each.name]}: {share} {figure.text}, n {each.n:,}"
     reach = 9 if share == "median" else 7
     return {
-        "value": figure.value,
+        "value": unit.factor * figure.value,
         "top": at - reach,
         "foot": at + reach,
         "thick": share == "median",
-        "tip": tip,
-        "color": names.color(each.name),
+        "tip": f"{TIP}{name}: {share} {unit.text(figure)}, n {each.n:,}",
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What all values of a drawing are told in: `factor` times what they are. No name: as they are."""
+
+    name: str = ""
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, spreads: Sequence[Spread]) -> _Unit:
+        """Milliseconds for times of which even the slow ones are short."""
+        if any(each.median.unit != "seconds" for each in spreads):
+            return cls()
+        return cls("s") if max(each.p95.value for each in spreads) >= _SECONDS_FROM else cls("ms", 1000.0)
+
+    def text(self, figure: Figure) -> str:
+        """The figure to three digits, 12.3 or 0.0123."""
+        if not self.name:
+            return figure.short
+        value = self.factor * figure.value
+        digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+        return f"{value:,.{min(max(digits, 0), 6)}f} {self.name}"
 
 
 def _scale(values: Sequence[float], narrow: bool) -> tuple[tuple[float, float], dict[str, Any], list[float]]:

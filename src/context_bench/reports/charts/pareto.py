@@ -1,12 +1,13 @@
-"""Quality against what it costs: one mark for each system, whiskers where intervals are known, names beside the marks where they fit."""
+"""Quality against what it costs: one mark for each system, whiskers where intervals are known, names beside the marks or led to them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, legend, letters, narrow, nice, scale
+from context_bench.reports.charts.style import INK, TIP, Names, axis, extent, inline, legend, letters, narrow, nice, scale
 from context_bench.reports.pictures import Chart, Point
 
 _LINE = 15  # pixels of a line of letters
@@ -46,7 +47,7 @@ def draw(chart: Chart, width: int) -> Any:
     left, right, x_ticks = nice(*xs, 4 if narrow(width) else 6)
     low, high, y_ticks = nice(*ys, 6)
     frame = _Frame((left, right), (low, high), width - _LEFT - _RIGHT, 300 if narrow(width) else 360)
-    places = apart([frame.across(point.cost.value) for point in points])
+    places = apart([(frame.across(point.cost.value), frame.down(point.quality.value)) for point in points])
     labels = beside([names[point.name] for point in points], points, places, frame)
     values = [_record(names[p.name], p, place, frame) for p, place in zip(points, places, strict=True)]
     unlabelled = [names[point.name] for point, label in zip(points, labels, strict=True) if label is None]
@@ -61,12 +62,12 @@ def draw(chart: Chart, width: int) -> Any:
     marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color)]
     marks.append(cost.encode(x=alt.X("least:Q"), x2="most:Q", y=y, color=color))
     marks += [layer.encode(x=x, y=y, color=color, shape=shape, description="tip:N") for layer in (hollow, filled)]
-    marks += _texts([label for label in labels if label is not None], x, y)
+    marks += _texts([label for label in labels if label is not None], x, y, frame)
     return alt.layer(*marks).properties(width=frame.width, height=frame.height)
 
 
 def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, Any]:
-    """A mark. The whisker of the costs moves with it, if it was moved aside."""
+    """A mark. The whisker of the costs moves with it, if it was moved aside, and stays on the plot."""
     shift = frame.value_at(place, 0)[0] - point.cost.value
     both = point.cost.low is not None and point.cost.high is not None
     return {
@@ -75,67 +76,101 @@ def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, A
         "low": point.quality.low,
         "high": point.quality.high,
         "cost": point.cost.value + shift,
-        "least": point.cost.low + shift if both and point.cost.low is not None else None,
-        "most": point.cost.high + shift if both and point.cost.high is not None else None,
+        "least": max(point.cost.low + shift, frame.x[0]) if both and point.cost.low is not None else None,
+        "most": min(point.cost.high + shift, frame.x[1]) if both and point.cost.high is not None else None,
         "front": point.front,
         "tip": f"{TIP}{name}: {point.quality.text}, {point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}",
     }
 
 
-def apart(values: Sequence[float], step: float = _APART) -> list[float]:
-    """Places in pixels: those that would cover one another are moved apart by a hair (tooltips tell the true figures)."""
-    places, crowd = list(values), list[int]()
-    for at in [*sorted(range(len(values)), key=values.__getitem__), None]:
-        if at is not None and (not crowd or values[at] - values[crowd[-1]] < step):
-            crowd.append(at)
-            continue
-        if len(crowd) > 1:
-            middle = sum(values[each] for each in crowd) / len(crowd)
-            start = max(middle - step * (len(crowd) - 1) / 2, min(values[each] for each in crowd) if middle < step else 0.0)
-            for number, each in enumerate(crowd):
-                places[each] = start + step * number
-        crowd = [] if at is None else [at]
+def apart(marks: Sequence[tuple[float, float]], step: float = _APART) -> list[float]:
+    """Places across, in pixels, of marks (across, down): of those that would cover one another, each keeps `step` from the next.
+
+    Others stay where their figures put them. Tooltips tell the true figures.
+    """
+    places = [across for across, _ in marks]
+    for crowd in _crowds(marks, step):
+        middle = sum(places[each] for each in crowd) / len(crowd)
+        start = max(middle - step * (len(crowd) - 1) / 2, min(places[each] for each in crowd) if middle < step else 0.0)
+        for number, each in enumerate(crowd):
+            places[each] = start + step * number
     return places
+
+
+def _crowds(marks: Sequence[tuple[float, float]], step: float) -> list[list[int]]:
+    """Marks that cover one another, or others that do, from left to right."""
+    left, found = sorted(range(len(marks)), key=lambda each: marks[each]), list[list[int]]()
+    while left:
+        crowd = [left.pop(0)]
+        for one in crowd:
+            near = [each for each in left if all(abs(a - b) < step for a, b in zip(marks[one], marks[each], strict=True))]
+            crowd += near
+            left = [each for each in left if each not in near]
+        found.append(sorted(crowd, key=lambda each: marks[each][0]))
+    return found
 
 
 # Names beside marks --------------------------------------------------------------------------------------------------------------------
 
+_BESIDE = ((11, 0, "left"), (-11, 0, "right"), (8, -13, "left"), (8, 13, "left"), (-8, -13, "right"), (-8, 13, "right"))
+_LED = tuple(
+    (across * far, down * far, "left" if across > 0 else "right")
+    for far in (1, 1.6, 2.4)
+    for across, down in ((22, 22), (22, -22), (-22, 22), (-22, -22), (26, 10), (-26, 10), (8, 28), (-8, 28), (8, -28), (-8, -28))
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Label:
+    """A name at (x, y), and, if a line leads to it, the mark it belongs to; all in pixels."""
+
     text: str
     x: float
     y: float
     align: str
+    mark: tuple[float, float] | None = None
 
 
 def beside(texts: Sequence[str], points: Sequence[Point], places: Sequence[float], frame: _Frame) -> list[_Label | None]:
-    """Where each name stands without touching a mark, a whisker or another name; `None` for one that has no such place."""
-    taken = [box for point, place in zip(points, places, strict=True) for box in _covered(point, place, frame)]
-    found: list[_Label | None] = []
-    for text, point, place in zip(texts, points, places, strict=True):
-        across, down = place, frame.down(point.quality.value)
-        label = None
-        for dx, dy, align in ((11, 0, "left"), (-11, 0, "right"), (8, -13, "left"), (8, 13, "left"), (-8, -13, "right"), (-8, 13, "right")):
-            box = _box(text, across + dx, down + dy, align)
-            if (
-                box[0] >= 2
-                and box[2] <= frame.width + _RIGHT
-                and box[1] >= -6
-                and box[3] <= frame.height - 2
-                and not any(_touch(box, other) for other in taken)
-            ):
-                label = _Label(text, *frame.value_at(across + dx, down + dy), align)
-                taken.append(box)
-                break
-        found.append(label)
-    return found
+    """Where each name stands without touching a mark, a whisker or another name, some way off if it must; `None` for one without a place.
+
+    A line that leads to a name touches neither marks nor names nor another line.
+    """
+    marks = [(place, frame.down(point.quality.value)) for point, place in zip(points, places, strict=True)]
+    taken = [box for point, place in zip(points, places, strict=True) for box in _whiskers(point, place, frame)]
+    solid = [_around(*mark, 6) for mark in marks]  # what no line may cross
+    found: dict[int, _Label] = {}
+    for ways, led in ((_BESIDE, False), (_LED, True)):
+        for number in (number for number in range(len(texts)) if number not in found):
+            across, down = marks[number]
+            for dx, dy, align in ways:
+                box, line = _box(texts[number], across + dx, down + dy, align), _line(marks[number], (dx, dy)) if led else []
+                if _on_paper(box, frame) and not _any_touch([box], [*taken, *solid]) and not _any_touch(line, solid):
+                    found[number] = _Label(texts[number], across + dx, down + dy, align, marks[number] if led else None)
+                    solid += [box, *line]
+                    break
+    return [found.get(number) for number in range(len(texts))]
 
 
-def _covered(point: Point, place: float, frame: _Frame) -> list[Box]:
-    """What a mark and its whiskers cover."""
-    down = frame.down(point.quality.value)
-    boxes = [(place - 6, down - 6, place + 6, down + 6)]
+def _line(mark: tuple[float, float], way: tuple[float, float]) -> list[Box]:
+    """Points of a line from the rim of a mark."""
+    far = math.hypot(*way)
+    steps = max(2, int((far - 10) // 4))
+    shares = [(10 + (far - 12) * step / steps) / far for step in range(steps + 1)]
+    return [_around(mark[0] + way[0] * share, mark[1] + way[1] * share, 2) for share in shares]
+
+
+def _around(across: float, down: float, reach: float) -> Box:
+    return across - reach, down - reach, across + reach, down + reach
+
+
+def _on_paper(box: Box, frame: _Frame) -> bool:
+    return box[0] >= 2 and box[2] <= frame.width + _RIGHT and box[1] >= -6 and box[3] <= frame.height - 2
+
+
+def _whiskers(point: Point, place: float, frame: _Frame) -> list[Box]:
+    """What the whiskers of a mark cover."""
+    down, boxes = frame.down(point.quality.value), list[Box]()
     if point.quality.low is not None and point.quality.high is not None:
         boxes.append((place - 1, frame.down(point.quality.high), place + 1, frame.down(point.quality.low)))
     if point.cost.low is not None and point.cost.high is not None:
@@ -154,10 +189,32 @@ def _touch(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _texts(labels: Sequence[_Label], x: Any, y: Any) -> list[Any]:
+def _any_touch(ones: Sequence[Box], others: Sequence[Box]) -> bool:
+    return any(_touch(one, other) for one in ones for other in others)
+
+
+def _texts(labels: Sequence[_Label], x: Any, y: Any, frame: _Frame) -> list[Any]:
+    import altair as alt
+
     made = []
+    if led := [_leader(each.mark, each, frame) for each in labels if each.mark is not None]:
+        line = inline(led).mark_rule(strokeWidth=1, opacity=0.5)
+        made.append(line.encode(x=x, y=y, x2="to_cost:Q", y2="to_quality:Q", color=alt.value(INK)))
     for align in ("left", "right"):
-        values = [{"text": each.text, "cost": each.x, "quality": each.y} for each in labels if each.align == align]
+        values = [_at(each.x, each.y, frame) | {"text": each.text} for each in labels if each.align == align]
         if values:
             made.append(inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text="text:N"))
     return made
+
+
+def _leader(mark: tuple[float, float], label: _Label, frame: _Frame) -> dict[str, Any]:
+    """The line from the rim of a mark to the near end of its name."""
+    end = (label.x + (-2 if label.align == "left" else 2), label.y)
+    far = math.dist(mark, end)
+    start = [a + (b - a) * 8 / far for a, b in zip(mark, end, strict=True)]
+    return _at(start[0], start[1], frame) | {f"to_{name}": value for name, value in _at(*end, frame).items()}
+
+
+def _at(across: float, down: float, frame: _Frame) -> dict[str, Any]:
+    cost, quality = frame.value_at(across, down)
+    return {"cost": cost, "quality": quality}
