@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from context_bench.core.protocols import Spend
 from context_bench.core.records import Account, Call, Usage
@@ -28,13 +29,17 @@ class Mark:
 
 @dataclass(slots=True)
 class Ledger:
-    """The calls of one piece of work on one account, and the rules that hold for them."""
+    """The calls of one piece of work on one account, and the rules that hold for them.
+
+    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them.
+    """
 
     account: Account = "system"
     mark: Mark | None = None
     spend: Spend | None = None
     deadline: float | None = None  # on the clock's monotonic(); the whole example's, not one attempt's
     calls: list[Call] = field(default_factory=list)
+    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def record(self, call: Call) -> None:
         """Write one attempt down."""

@@ -271,13 +271,14 @@ def ordered(arms: Sequence[int], seed: int, content: str, trial: int) -> list[in
 
 @dataclass(slots=True)
 class Score:
-    """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply."""
+    """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply. `replies`: to be remembered, by key."""
 
     evaluator: int
     values: dict[str, float] | None = None
     error: str | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

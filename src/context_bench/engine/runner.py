@@ -109,7 +109,7 @@ async def execute(
         begun = await runner.in_database(writer.begin, name, identity)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         await runner.in_database(writer.manifest, continued(told, begun.before))
-        with remembering(StoredReplies(store, secrets, clock=clock), evaluators if reuse != "none" else []):
+        with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
 
 
@@ -638,7 +638,7 @@ async def rescore(
     arms = [PlannedArm(Arm(_Named(name)), "", {}) for name in record.systems]
     writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges)
     runner = _Runner(writer, chosen, None, spend, progress, clock)
-    with remembering(StoredReplies(store, secrets, clock=clock), [] if again else evaluators):
+    with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
         async with runner.threads():
             await runner.in_database(writer.take_up, record.number, record.id, record.name)
             return await runner.judge_only(record, again)

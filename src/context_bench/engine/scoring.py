@@ -56,7 +56,7 @@ class Scorer:
             stop = error
         except Exception as error:
             score.error = describe(error)
-        score.calls = ledger.calls
+        score.calls, score.replies = ledger.calls, ledger.replies
         score.usage = usage_of(ledger.calls)
         return score, stop
 

@@ -19,6 +19,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.postgres import StoreLost
+from context_bench.engine.store.replies import remember
 from context_bench.engine.store.store import TRIES, Begun, Store, begin_run, end_run, process_mark, recount
 
 T = TypeVar("T")
@@ -357,6 +358,8 @@ class Writer:
         self._point(connection, [(outcome.unit, outcome.id) for outcome in outcomes if outcome.id is not None])
         self._write_scores(connection, outcomes)
         self._write_calls(connection, outcomes)
+        told = {key: reply for outcome in outcomes for score in outcome.scores for key, reply in score.replies.items()}
+        remember(connection, told, self.secrets, now)
         self._write_forwarded(connection, [(o.id, o.unit.takes, o.forwarded, self._keeps(o)) for o in made if o.forwarded])
         if now - self._beat > _HEARTBEAT:
             self._beat = now

@@ -1,0 +1,72 @@
+"""What the tests of faults need: a forge of children that fail on order, an endpoint, and places that cost no disk."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from context_bench.llm.background import run_sync
+from context_bench.llm.scripted import Scripted
+from context_bench.llm.servers import ModelServer
+
+
+class Forge:
+    """Starts scenes in forked children (see `forge.py`)."""
+
+    def __init__(self, url):
+        command = [sys.executable, str(Path(__file__).with_name("forge.py")), url]
+        self.program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _ask(self, **order):
+        print(json.dumps(order), file=self.program.stdin, flush=True)
+        return json.loads(self.program.stdout.readline())
+
+    def start(self, scene, *, fault=None, **arguments):
+        """Begin a scene; the pid of its child, which leads a process group of its own."""
+        return self._ask(start=scene, arguments=arguments, fault=fault)["pid"]
+
+    def wait(self, pid):
+        """(exit code or minus the signal, what the scene returned, what it printed) when the child is gone."""
+        return tuple(self._ask(wait=pid).values())
+
+    def play(self, scene, **order):
+        """A scene from beginning to end."""
+        return self.wait(self.start(scene, **order))
+
+    def close(self):
+        self.program.stdin.close()
+        self.program.wait(30)
+
+
+@pytest.fixture(scope="session")
+def forge(endpoint):
+    made = Forge(endpoint.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def endpoint():
+    """A model that answers from what it is sent; a judge at the same address."""
+    rules = [
+        {"when": {"model": "judge|other"}, "text": "4"},
+        *({"when": {"text": f"word{number}"}, "text": f"It is word{number}."} for number in range(4)),
+        {"text": "I do not know."},
+    ]
+    server = ModelServer(Scripted({"rules": rules}))
+    run_sync(server.start())
+    yield server
+    run_sync(server.stop())
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder in memory where there is one: killed programs need no disk that is slow, only pages that outlive them."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="context-bench-", dir=memory if memory.is_dir() else tmp_path))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,85 @@
+"""Faults that a child arms in itself before it plays its scene."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+_READS = ("SELECT", "PRAGMA", "ROLLBACK", "EXPLAIN")
+
+
+def head(statement):
+    """What a statement does, without its values: enough to tell one boundary from the next."""
+    words = statement.split()
+    if words[0] in ("CREATE", "ALTER", "DROP"):
+        return "a change of the schema"
+    return " ".join(words[: 3 if words[0] in ("INSERT", "DELETE") else 2])
+
+
+def writes(statement):
+    """Is this the beginning, a part or the end of something written?"""
+    text = statement.strip().upper()
+    if text.startswith(("PRAGMA APPLICATION_ID=", "PRAGMA WAL_CHECKPOINT")):
+        return True
+    return text not in ("", "BEGIN") and not text.startswith(_READS)
+
+
+def kind(before, after):
+    """Names the boundary between two writes."""
+    return f"{before} > {after}"
+
+
+def each_statement(heard):
+    """Call `heard` with every statement that any SQLite connection of this process is about to execute."""
+
+    def connected(connection, _):
+        connection.set_trace_callback(heard)
+
+    event.listen(Pool, "connect", connected)
+
+
+def die_at_a_new_kind(file):
+    known, last = set(file.read_text().splitlines()) if file.exists() else set(), ["start"]
+
+    def look(statement):
+        if not writes(statement):
+            return
+        found, last[0] = kind(last[0], head(statement)), head(statement)
+        if found not in known:
+            with file.open("a") as stream:
+                stream.write(f"{found}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    each_statement(look)
+
+
+def arm(fault):
+    """`record`: tell every write; `die_at`: SIGKILL before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first
+    that is not in it, which it then is; `file_size`: largest file in bytes; `pages`: largest database.
+    """
+    told = {}
+    if fault.get("record"):
+        told["writes"] = []
+        each_statement(lambda statement: writes(statement) and told["writes"].append(head(statement)))
+    if fault.get("die_at"):
+        left = [fault["die_at"]]
+
+        def count(statement):
+            left[0] -= writes(statement)
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        each_statement(count)
+    if fault.get("new_kind"):
+        die_at_a_new_kind(Path(fault["new_kind"]))
+    if fault.get("file_size"):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fault["file_size"], resource.RLIM_INFINITY))
+    if fault.get("pages"):
+        event.listen(Pool, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={fault['pages']}"))
+    return told

@@ -1,0 +1,155 @@
+"""What the forked children do. A scene is a function of JSON values that returns JSON values."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from pathlib import Path
+
+from context_bench.core.tokens import count_tokens
+from context_bench.engine import Arm, RunSettings, execute, open_store, rescore, run_of, setups, spent
+from context_bench.evaluators import LLMJudge
+from context_bench.metrics import MeanScore
+from context_bench.reports import build_page
+from context_bench.reports.json_out import render
+from context_bench.runner import collect
+from context_bench.systems import OpenAIProxy
+
+GROUPS, QUESTIONS = 2, 2
+
+
+class Cents:
+    """A cent for a token."""
+
+    def cost(self, usage, model):
+        return 0.01 * (usage.input_tokens or 0)
+
+
+class Right:
+    name, needs = "right", ("answer",)
+
+    def score(self, original, processed):
+        return {"right": float(original["answer"] in processed["response"])}
+
+
+class Cut:
+    """A budgeted arm: as many tokens of the context as its partner forwarded."""
+
+    name = "cut"
+
+    def fingerprint(self):
+        return {"class": "Cut"}
+
+    def process(self, example):
+        words = example["context"].split()[: example["budget"]]
+        return {**example, "context": " ".join(words), "response": " ".join(words)}
+
+
+class Notebook:
+    """A memory on disk that asks the model about each group before it writes it down; a namespace used twice would hold too much."""
+
+    stateful, name = True, "notebook"
+
+    def __init__(self, proxy, folder, path=None):
+        self.proxy, self.folder, self.path = proxy, folder, path
+
+    def fingerprint(self):
+        return {"class": "Notebook"}
+
+    def namespace(self, name):
+        return Notebook(self.proxy, self.folder, self.folder / name)
+
+    async def asetup(self, example):
+        await self.proxy.aprocess({"id": "", "context": example["group"], "question": "note"})
+        with self.path.open("a") as file:
+            file.write(f"{example['group']}\n")
+        return {"items": 1, "acknowledged": 1, "failed": 0}
+
+    async def aprocess(self, example):
+        held = self.path.read_text().split()
+        asked = await self.proxy.aprocess({**example, "context": f"{example['context']} {held}"})
+        return {**example, "response": asked["response"], "held": held}
+
+
+def examples():
+    """Four questions in two groups."""
+    for group in range(GROUPS):
+        for i in range(QUESTIONS):
+            number = group * QUESTIONS + i
+            text = f"Box {number} holds word{number}. "
+            yield {"id": number, "context": text * 80, "question": f"Box {number}?", "answer": f"word{number}", "group": f"g{group}"}
+
+
+def arms(url, folder):
+    proxy = OpenAIProxy(url, model="m", name="proxy", max_retries=0, prices=Cents())
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return [Arm(proxy), Arm(Cut(), budget_from="proxy"), Arm(Notebook(proxy, Path(folder)))]
+
+
+def judges(url):
+    return [Right(), LLMJudge(url, model="judge", max_retries=0, prices=Cents())]
+
+
+def whole(url, where):
+    """A run with all that a run can write: calls, budgets, judged answers, set-ups; then what it found and what it cost."""
+    systems = arms(url, f"{where}.notes")
+    with open_store(where) as store:
+        done = asyncio.run(
+            execute(
+                store,
+                name="r",
+                arms=systems,
+                examples=examples(),
+                evaluators=judges(url),
+                manifest={"cells": [{"labels": {}, "systems": [arm.name for arm in systems], "baseline": None, "controls": []}]},
+                settings=RunSettings(late_grace=0.0),
+            )
+        )
+        return {"counts": done.counts, "completed": done.completed, **told(store)}
+
+
+def told(store):
+    """What a finished run says: the report, whatever its times; the money spent, and how much of it on set-ups that were done again."""
+    page = build_page(collect(store, "r", [MeanScore(score_field="right")]))
+    repeated = sum(each.cost or 0.0 for each in setups(store, "r")) - sum(each.cost or 0.0 for each in page_setups(store))
+    return {"report": render(page, canonical=True), "spent": spent(store, run_of(store, "r").id), "repeated": repeated}
+
+
+def page_setups(store):
+    from context_bench.core.setups import standing
+
+    return standing(setups(store, "r"))
+
+
+def rescored(url, where):
+    """Judge the stored answers again with a second evaluator, and say what the run says then."""
+
+    class Long:
+        name = "long"
+
+        def score(self, original, processed):
+            return {"long": float(len(processed["response"]))}
+
+    with open_store(where) as store:
+        asyncio.run(rescore(store, "r", [Long(), LLMJudge(url, model="other", max_retries=0, prices=Cents())]))
+        return told(store)
+
+
+def command(argv):
+    """A command line; the exit code is its own."""
+    from context_bench.__main__ import main
+
+    raise SystemExit(main(argv))
+
+
+def warm(url, folder):
+    """Play every scene once, before the first fork: then children find all modules loaded."""
+    count_tokens("load the vocabulary")
+    whole(url, str(folder / "warm.db"))
+    rescored(url, str(folder / "warm.db"))
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        command(["show", "r", "--store", str(folder / "warm.db"), "--output", "json"])
+
+
+SCENES = {"whole": whole, "rescored": rescored, "command": command}
