@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput, SameName
+from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.records import EvalRow
 from context_bench.results import EvalResult
@@ -17,7 +18,7 @@ from context_bench.results import EvalResult
 if TYPE_CHECKING:
     from context_bench.reports.answered import Answered
 
-__all__ = ["add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
+__all__ = ["add_limits", "add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
 
 
 def evaluate(
@@ -175,7 +176,7 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     result.manifest = {**manifest, "run": record.describe(), **({"score_field": score_field} if score_field else {})}
     if field and not planned.get("score_field"):
         result.manifest["margin"] = {**planned, "score_field": field}
-    result.notes = list(manifest.get("notes", []))
+    result.notes = [*manifest.get("notes", []), *limit_notes(manifest)]
     changes = _changes(manifest, field if score_field else None, margin)
     _add_numbers(result, lambda system: rows(store, record.id, system), field, margin, " and ".join(changes))
     _add_setups(result, store, record.id)
@@ -381,6 +382,15 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
         for item in some:
             request = sent.get(item.id)
             yield Answered(item.row, item.example, item.output, request if isinstance(request, dict) else None)
+
+
+def add_limits(store: Any, run: str, told: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+    """Keep with a run what changed in this execution about how much its endpoints were asked (see `core.load`); earlier ones stay."""
+    from context_bench.engine import run_of, set_manifest
+
+    if told:
+        manifest = run_of(store, run).manifest
+        set_manifest(store, run, {**manifest, "limits": [*manifest.get("limits", []), told]})
 
 
 def add_notes(store: Any, run: str, notes: list[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.cli.defaults import DEFAULT_CONTROLS
+from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import ProxyOptions, RunOptions
 from context_bench.cli.session import Surroundings
 from context_bench.cli.upstream import is_local
@@ -47,8 +48,8 @@ class Cell:
 def cells(options: RunOptions, around: Surroundings, prices: Any) -> list[Cell]:
     """All cells of the run; two arms with one name stop it."""
     factors = list(itertools.product(options.model, options.shape))
-    limiters: dict[str, Any] = {}
-    made = [_cell(ArmMaker(options, around, prices, model, shape, _suffix(options, model, shape), limiters)) for model, shape in factors]
+    accounts = around.accounts or Accounts(options)
+    made = [_cell(ArmMaker(options, around, prices, model, shape, _suffix(options, model, shape), accounts)) for model, shape in factors]
     refuse_equal_names([name for cell in made for name in cell.names])
     return made
 
@@ -92,7 +93,7 @@ def controls_of(options: RunOptions) -> list[str]:
 class ArmMaker:
     """Makes the arms of one cell, all with the same model, shape and sampling parameters.
 
-    `limiters`: one per endpoint, shared by all cells: with several workers, how many requests are under way there adapts to what it takes.
+    `accounts`: the limiters, shared by all cells: with several workers, how many requests are under way adapts to what an endpoint takes.
     """
 
     options: RunOptions
@@ -101,7 +102,7 @@ class ArmMaker:
     model: str
     shape: str
     suffix: str
-    limiters: dict[str, Any]
+    accounts: Accounts
 
     def proxy(self, proxy: ProxyOptions) -> Any:
         """A proxy under test."""
@@ -174,12 +175,9 @@ class ArmMaker:
         return str(found)
 
     def _client(self, url: str, name: str, *, version: str | None = None, identity: str | None = None) -> Any:
-        from context_bench.llm.limits import AdaptiveLimiter
         from context_bench.systems import OpenAIProxy
 
         options = self.options
-        if url not in self.limiters and (options.max_workers or 1) > 1:
-            self.limiters[url] = AdaptiveLimiter(high=options.max_workers or 1)
         sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens}
         return OpenAIProxy(
             url,
@@ -195,7 +193,7 @@ class ArmMaker:
             prompt=options.prompt,
             stream=options.stream,
             prices=self.prices,
-            limiter=self.limiters.get(url),
+            limiter=self.accounts.of(url),
             version=version,
             identity=identity,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from context_bench.cli.defaults import DEFAULT_MODEL
 from context_bench.core.errors import BadInput, BadSpec
@@ -79,6 +79,9 @@ class RunOptions(BaseModel):
     timeout: float = Field(300.0, gt=0)
     example_timeout: float | None = Field(None, gt=0)
     run_timeout: float | None = Field(None, gt=0)
+    rpm: float | None = Field(None, gt=0)
+    tpm: float | None = Field(None, gt=0)
+    fixed_concurrency: int | None = Field(None, ge=1)
     retries: int = Field(3, ge=0)
     marker: Literal["key", "header", "serial"] = "key"
     record: Literal["meta", "hashes", "redacted", "full"] = "full"
@@ -101,6 +104,13 @@ class RunOptions(BaseModel):
     max_failures: float = Field(0.02, ge=0, le=1)
     force: bool = False
     quiet: bool = False
+
+    @model_validator(mode="after")
+    def _as_many_workers(self) -> Self:
+        """A fixed load needs a worker for each of its requests, and no more."""
+        if self.fixed_concurrency is not None:
+            self.max_workers = self.fixed_concurrency
+        return self
 
     @property
     def all_proxies(self) -> list[ProxyOptions]:

@@ -31,8 +31,8 @@ def datasets(options: RunOptions) -> list[Any]:
     return [load(spec, n=options.max_examples, seed=options.seed) for spec in options.dataset]
 
 
-def evaluators(options: RunOptions, data: list[Any], prices: Any = None) -> list[Any]:
-    """What the datasets name, then `--evaluator`, then the judge; each once, in this order.
+def evaluators(options: RunOptions, data: list[Any], prices: Any = None, accounts: Any = None) -> list[Any]:
+    """What the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`: who limits the judge's requests.
 
     What only some datasets name has no say in the others, though their examples may have all it needs: that a story's answer is no formula
     does not make it wrong.
@@ -42,7 +42,7 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None) -> list
     names = list(dict.fromkeys(["answer", *(name for dataset in data for name in dataset.evaluators), *options.evaluator]))
     if options.judge_url and not any(parse_spec(name).target in ("llm_judge", "rubric_judge") for name in names):
         names.append("llm_judge")
-    made = [_evaluator(options, name, BUILTINS, prices) for name in names]
+    made = [_evaluator(options, name, BUILTINS, prices, accounts) for name in names]
     everywhere = {"answer", "llm_judge", *options.evaluator}
     for name, evaluator in zip(names, made, strict=True):
         others = [dataset.name for dataset in data if name not in dataset.evaluators]
@@ -52,12 +52,14 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None) -> list
     return list(unique.values())
 
 
-def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices: Any) -> Any:
+def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices: Any, accounts: Any) -> Any:
     """One evaluator; a judge gets endpoint, model and key of the `--judge-…` options, unless its specification says otherwise."""
     defaults: dict[str, Any] = {}
     if parse_spec(spec).target in _JUDGES and options.judge_url:
         key = os.environ.get(options.judge_key_env or options.api_key_env)
         defaults = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
+        if accounts is not None and (limiter := accounts.of_judge(options.judge_url)) is not None:
+            defaults["limiter"] = limiter
     return build("evaluator", spec, builtins, lambda found: hasattr(found, "score"), defaults)
 
 

@@ -88,6 +88,17 @@ def command(
     timeout: Annotated[float | None, _more(help="Seconds for one attempt. [default: 300]")] = None,
     example_timeout: Annotated[float | None, _more(help="Seconds for one example, all attempts.")] = None,
     run_timeout: Annotated[float | None, _more(help="Seconds for the whole run.")] = None,
+    rpm: Annotated[float | None, _more(help="Requests a minute to the account, all systems together. [default: no limit]")] = None,
+    tpm: Annotated[float | None, _more(help="Tokens a minute, prompts and replies, all systems together. [default: no limit]")] = None,
+    fixed_concurrency: Annotated[
+        int | None,
+        _more(
+            "--fixed-concurrency",
+            "--latency-mode",
+            help="For measuring times: so many requests at once, never more; sets --max-workers.",
+            metavar="N",
+        ),
+    ] = None,
     retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
     marker: Annotated[str | None, _more(help="How calls are recognised behind the proxy: key, header, serial. [default: key]")] = None,
     record: Annotated[str | None, _more(help="What the tap keeps: meta, hashes, redacted, full. [default: full]")] = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
@@ -27,6 +28,7 @@ class Surroundings:
     """What a run stands in: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
 
     `spend`: a money limit that already counts, if something was asked before the run. `result`: what the run found, once it is reported.
+    `accounts`: the limits of what is asked.
     """
 
     upstream: str | None = None
@@ -36,6 +38,7 @@ class Surroundings:
     notes: list[str] = field(default_factory=list)
     spend: Any = None
     result: Any = None
+    accounts: Accounts | None = None
 
 
 @asynccontextmanager
@@ -43,7 +46,7 @@ async def surroundings(options: RunOptions) -> AsyncIterator[Surroundings]:
     """Start the local upstream, the tap and the passthrough hop that the options ask for; stop them afterwards."""
     _check_wiring(options)
     async with AsyncExitStack() as stack:
-        around = Surroundings()
+        around = Surroundings(accounts=Accounts(options))
         if options.upstream:
             around.upstream = await stack.enter_async_context(started_upstream(options.upstream))
         if options.reader:
@@ -93,7 +96,7 @@ async def _session(options: RunOptions) -> int:
     data = _datasets(options)
     async with surroundings(options) as around:
         prices = parts.prices(options)
-        evaluators = parts.evaluators(options, data, prices)
+        evaluators = parts.evaluators(options, data, prices, around.accounts)
         if chosen := parts.settle_score(options, data, evaluators):
             warn(chosen)
         local = is_local(options.upstream or "") and not (options.price or options.price_model)
@@ -145,7 +148,7 @@ async def _run_and_report(
     from context_bench.cli.activity import activity_notes
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import RichProgress
-    from context_bench.runner import add_notes, collect, details
+    from context_bench.runner import add_limits, add_notes, collect, details
 
     executed = await execute(
         store,
@@ -170,6 +173,8 @@ async def _run_and_report(
     )
     if executed.counts.get("reused"):
         warn(reporting.reused(executed.counts))
+    if around.accounts is not None:
+        add_limits(store, executed.run_id, around.accounts.told())
     result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
         found = await activity_notes(options, around.tap, cells, result)
@@ -202,6 +207,7 @@ def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> di
         "prices": {"source": prices.source, "date": prices.date, **({"model": options.price_model} if options.price_model else {})},
         "tap": None if around.tap is None else {"marker": options.marker, "record": options.record},
         "provider_caches": caches,
+        **({"load": around.accounts.load()} if around.accounts is not None else {}),
     }
 
 

@@ -98,6 +98,8 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
     """The manifest of a resumed run: earlier ones that said something else are kept under `earlier`, oldest first."""
     if "blinding" in before:  # what was shown under an id keeps it, whatever joins the run
         manifest = {**manifest, "blinding": before["blinding"]}
+    if "limits" in before:  # what happened then happened
+        manifest = {**manifest, "limits": before["limits"]}
     earlier = list(before.get("earlier", []))
     past = {key: value for key, value in before.items() if key != "earlier"}
     if past and past != manifest:
