@@ -105,13 +105,16 @@ def within(
 def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
     """How much paired differences spread in a run, for planning the next one: one entry per system that is compared with a baseline.
 
+    Controls are in it only where there is nothing else: how far truncation scatters says nothing about what is to be measured.
+
     `sd`: standard deviation of the differences (trials averaged); `design_effect`: how many times more examples clusters cost, from the
     clustered and the plain standard error, never below 1; `n`: pairs.
     """
     field = score_of(result.rows, metric or _score_field(result) or "f1")
     pairs = dict.fromkeys((one.system, one.baseline) for one in result.comparisons if not one.dataset)
     found = [_spread(result, system, baseline, field) for system, baseline in pairs]
-    told = [one for one in found if one is not None]
+    known, controls = [one for one in found if one is not None], _controls(result)
+    told = [one for one in known if one["system"] not in controls] or known
     if not told:
         raise NotComparable("the run has no two systems that were scored on the same examples (at least two of them)")
     return told

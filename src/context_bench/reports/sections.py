@@ -16,7 +16,7 @@ from context_bench.reports.quality import comparisons, difference, quality
 from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies, number
-from context_bench.reports.traffic import money, saved_money, time, tokens, wire
+from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _SHOWN_ELSEWHERE = {
@@ -109,10 +109,11 @@ def _verdicts(material: Material) -> list[Sentence]:
             each.baseline,
             difference(each),
             each.margin,
-            _saved(material, each),
-            each.system in controls or "@" in each.system or each.system.endswith("#2"),
+            _saved(material, each, control),
+            control,
         )
         for each in chosen
+        for control in [each.system in controls or "@" in each.system or each.system.endswith("#2")]
     ]
 
 
@@ -123,16 +124,22 @@ def _controls(material: Material) -> set[str]:
     )
 
 
-def _saved(material: Material, each: Comparison) -> dict[str, Figure]:
-    """Shares of tokens and money that the system of a comparison saves; money only where both sides were paid for as often."""
+def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:
+    """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as many examples.
+
+    Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens before it sends.
+    """
     line, base = (
         (name, each.shape) if (name, each.shape) in material.found.lines else (name, None) for name in (each.system, each.baseline)
     )
     tallies = material.found.lines
     if each.dataset is not None or line not in tallies:
         return {}
+    tokens = saved_tokens(material, line, base)
+    if tokens is None and not control:
+        tokens = interval_of(material, line, "compression_ratio", tallies[line].compression, "share")
     found = {
-        "tokens": interval_of(material, line, "compression_ratio", tallies[line].compression, "share"),
+        "tokens": tokens,
         "money": saved_money(material, line, base),
     }
     return {name: value for name, value in found.items() if value is not None}

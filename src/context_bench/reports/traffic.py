@@ -207,6 +207,14 @@ def saved_money(material: Material, line: Line, base: Line) -> Figure | None:
     return Figure(1 - own.cost.total / other.cost.total, "share")
 
 
+def saved_tokens(material: Material, line: Line, base: Line) -> Figure | None:
+    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of as many examples."""
+    own, other = (material.found.lines.get(each) for each in (line, base))
+    if own is None or other is None or not own.forwarded.n or own.forwarded.n != other.forwarded.n or not other.forwarded.total:
+        return None
+    return Figure(1 - own.forwarded.total / other.forwarded.total, "share")
+
+
 def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
     prices = mapping(manifest.get("prices"))
     parts = [
