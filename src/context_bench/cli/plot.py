@@ -14,6 +14,7 @@ from context_bench.cli.runs import StoreOption
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from context_bench.reports.page import Page
     from context_bench.reports.pictures import Chart
 
 _THEMES = ("light", "dark")
@@ -21,8 +22,13 @@ _LEAST, _MOST = 280, 4000  # pixels of width
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Name or id of a stored run, `last`, or a JSON file that `export` wrote.")],
-    kind: Annotated[str, typer.Option(help="Which chart: pareto, forest, latency …; a wrong name lists those of the run.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Name or id of a stored run, `last`, a JSON file of `export` or `trace score`, or the folder of `trace score --out-dir`."
+        ),
+    ],
+    kind: Annotated[str, typer.Option(help="Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.")],
     out: Annotated[Path, typer.Option(help="File to write; .svg or .png.")],
     store: StoreOption = DEFAULT_STORE,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
@@ -58,23 +64,51 @@ def _check(form: str, out: Path, theme: str, width: int, scale: float) -> None:
 
 
 def _charts(run: str, store: str) -> list[Chart]:
-    """All charts of the run. A file is taken for one only if no stored run could be meant: it ends in .json."""
+    """All charts of the run. It is a file if it ends in `.json`, a folder if it holds what `trace score` keeps there, else a stored run."""
+    kept = Path(run) / "summary.json"
+    if run.endswith(".json") or kept.is_file():
+        return _charts_of_file(Path(run) if run.endswith(".json") else kept)
+    from context_bench.cli.runs import opened_result
     from context_bench.reports import build_page
 
-    if run.endswith(".json"):
-        from context_bench.results import EvalResult
+    with opened_result(store, run) as result:
+        return _charts_of(build_page(result))
 
-        try:
-            text = Path(run).read_bytes()
-        except OSError as error:
-            raise BadInput(f"{run}: {error.strerror or error}") from None
-        page = build_page(EvalResult.from_json(text))
-    else:
-        from context_bench.cli.runs import opened_result
 
-        with opened_result(store, run) as result:
-            page = build_page(result)
+def _charts_of(page: Page) -> list[Chart]:
     return [chart for section in page.sections for chart in section.charts]
+
+
+def _charts_of_file(file: Path) -> list[Chart]:
+    """Those of an exported run, or the one of scored traces."""
+    from context_bench.core.jsontext import load_json
+    from context_bench.reports import build_page
+    from context_bench.results import EvalResult
+
+    try:
+        read = load_json(file.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise BadInput(f"{file}: not JSON: {error}") from None
+    if isinstance(read, dict) and str(read.get("schema")).startswith("context-bench.traces/"):
+        return _coverage(read.get("sets"))
+    return _charts_of(build_page(EvalResult.from_json(read)))
+
+
+def _coverage(sets: Any) -> list[Chart]:
+    """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
+    from context_bench.core.coverage import LEVELS
+    from context_bench.reports.tally import number
+    from context_bench.reports.traces.curve import course_chart
+
+    courses: dict[str, dict[str, list[float | None]]] = {}
+    for name, told in sets.items() if isinstance(sets, dict) else ():
+        course = told.get("course") if isinstance(told, dict) else None
+        found = {level: course.get(level) for level in LEVELS} if isinstance(course, dict) else {}
+        courses[str(name)] = {level: [number(mean) for mean in means] for level, means in found.items() if isinstance(means, list)}
+    chart = course_chart(courses)
+    return [] if chart is None else [chart]
 
 
 def _chosen(found: Sequence[Chart], kind: str) -> Chart:

@@ -21,11 +21,13 @@ def draw(chart: Chart, width: int) -> Any:
     columns = 2 if len(panels) > 1 and not narrow(width) else 1
     plot = (width - 66 - 24 - (columns - 1) * 50) // columns
     told = legend(width, names.shown) if len(names.shown) > 1 else None
+    if told is not None:
+        told["symbolSize"] = 700  # long enough to tell dashes
     color = alt.Color("name:N", sort=None, scale=alt.Scale(domain=names.shown, range=names.colors()), legend=told)
     dashes = alt.Scale(domain=names.shown, range=cycled(len(names.shown), _DASHES))
     lines = (
         inline(values)
-        .mark_line(strokeWidth=2)
+        .mark_line(strokeWidth=2, interpolate="step-after")
         .encode(
             x=alt.X("x:Q", title=chart.x, scale=scale(0, 100), axis=axis([0, 25, 50, 75, 100])),
             y=alt.Y("y:Q", title=chart.y, scale=scale(0, 1), axis=axis([0, 0.25, 0.5, 0.75, 1])),

@@ -99,15 +99,25 @@ ABOUT_COURSE = (
 )
 
 
-def course_chart(sets: Mapping[str, Sequence[TraceRow]]) -> Chart | None:
-    """The mean course of each set: lines by level, or, for several sets, a plot per level. `None`: nothing scored."""
+#: Level → the mean coverage at each of `SHARES`, 0 to 1; `None` where no run has the level.
+Course = Mapping[str, Sequence[float | None]]
+
+
+def course(rows: Sequence[TraceRow]) -> dict[str, list[float | None]]:
+    """The mean course of a set of runs; levels that no run has are left out."""
+    found = {level: [mean_after(rows, level, share)[0] for share in SHARES] for level in LEVELS}
+    return {level: means for level, means in found.items() if any(mean is not None for mean in means)}
+
+
+def course_chart(sets: Mapping[str, Course]) -> Chart | None:
+    """The mean course of each set: lines by level, or, for several sets, a plot per level with a line for each. `None`: nothing scored."""
     several = len(sets) > 1
     points = [
         CurvePoint(visible(name, 40) if several else LEVEL_NAMES[level], 100 * share, Figure(mean, "score"), LEVEL_NAMES[level] * several)
         for level in LEVELS
-        for name, rows in sets.items()
-        for share in SHARES
-        if (mean := mean_after(rows, level, share)[0]) is not None
+        for name, own in sets.items()
+        for share, mean in zip(SHARES, own.get(level, ()), strict=False)
+        if mean is not None
     ]
     if not points:
         return None
@@ -117,5 +127,5 @@ def course_chart(sets: Mapping[str, Sequence[TraceRow]]) -> Chart | None:
 
 def course_svg(sets: Mapping[str, Sequence[TraceRow]]) -> tuple[str, str] | None:
     """The same as pictures, wide and narrow."""
-    chart = course_chart(sets)
+    chart = course_chart({name: course(rows) for name, rows in sets.items()})
     return None if chart is None else (svg(chart), svg(chart, width=NARROW))

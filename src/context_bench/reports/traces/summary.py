@@ -19,6 +19,7 @@ from context_bench.core.solving import Case, Solving, cases_of, solving
 from context_bench.core.spans import size
 from context_bench.core.trace_means import Means, means, means_by
 from context_bench.core.trace_rows import FileMap, TraceRow
+from context_bench.reports.traces.curve import course
 
 SCHEMA = "context-bench.traces/1"
 #: Shares of a run that its curve is kept at: exact for every multiple of 5 %.
@@ -171,7 +172,7 @@ def totals(rows: Sequence[TraceRow]) -> dict[str, tuple[float | None, int]]:
 
 
 def set_to_json(one: SetSummary) -> dict[str, Any]:
-    """One set."""
+    """One set. `course`: level → mean coverage after 0, 5, 10 … 100 % of a run's own steps."""
     rows = one.rows
     scored = [row for row in rows if row.score is not None and not row.score.error]
     return {
@@ -198,6 +199,7 @@ def set_to_json(one: SetSummary) -> dict[str, Any]:
             for name, found in one.languages.items()
         },
         "means": {name: {"value": value, "n": n} for name, (value, n) in totals(rows).items()},
+        "course": course(rows),
         "funnel": summed(found for row in rows if (found := row.statistics.get("funnel"))),
         "solving": None if one.solving is None else one.solving.to_json(),
     }
