@@ -27,6 +27,13 @@ class Forks:
         await self.process.stdin.drain()
         return int(await self.process.stdout.readline())
 
+    async def all_of(self, *words):
+        """Let one run for each of these last arguments go on at once; their exit codes."""
+        self.process.stdin.write(f"go {' '.join(words)}\n".encode())
+        await self.process.stdin.drain()
+        assert len((await self.process.stdout.readline()).split()) == len(words)
+        return list(map(int, (await self.process.stdout.readline()).split()[1:]))
+
     async def ended(self):
         """Wait for the run to be gone; its exit code."""
         word, code = (await self.process.stdout.readline()).split()

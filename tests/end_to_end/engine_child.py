@@ -1,4 +1,4 @@
-"""Run by test_engine_killed.py. Arguments: base URL, store, number of examples, workers."""
+"""Run by test_engine_killed.py. Arguments: base URL, store, number of examples, workers, name of the run."""
 
 from forking import main
 
@@ -19,12 +19,12 @@ def examples(n):
         yield {"id": i, "context": f"<{i}> " + "some words to read " * 20, "question": "which?", "answer": f"answer {i}"}
 
 
-async def run(url, where, n, workers):
+async def run(url, where, n, workers, name="killed"):
     system = OpenAIProxy(url, model="gpt-4o", name="proxy", max_retries=0)
     with open_store(where) as store:
         done = await execute(
             store,
-            name="killed",
+            name=name,
             arms=[Arm(system)],
             examples=examples(int(n)),
             evaluators=[Right()],

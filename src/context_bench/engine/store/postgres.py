@@ -153,9 +153,9 @@ class PostgresDatabase:
             found = self._version(connection)  # another process may have been faster
             if found == HEAD:
                 return
-            if found is None:
-                if not connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :own"), {"own": self.schema}).scalar():
-                    connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
+            there = text("SELECT 1 FROM pg_namespace WHERE nspname = :own")
+            if found is None and connection.execute(there, {"own": self.schema}).scalar() is None:
+                connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
             migrate(connection, self.name, found)
             connection.exec_driver_sql(f"COMMENT ON TABLE alembic_version IS '{_MARK}'")
 
