@@ -48,7 +48,10 @@ def draw(chart: Chart, width: int) -> Any:
     return rows.layered(
         _tracks(rows),
         inline(dots).mark_circle(size=34, opacity=0.45).encode(x=x, y=y, color=color),
-        *(each.encode(x=x, y=rows.y("top"), y2="foot:Q", color=color, description="tip:N") for each in (thin, thick)),
+        *(
+            each.encode(x=x, y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
+            for each in (thin, thick)
+        ),
     )
 
 
@@ -57,7 +60,7 @@ def _tracks(rows: Rows) -> Any:
     import altair as alt
 
     base = inline([{"y": at} for at in rows.at])
-    return base.mark_rule(opacity=0.15).encode(x=alt.value(0), x2=alt.value(rows.plot), y=rows.y(), color=alt.value("currentColor"))
+    return base.mark_rule(opacity=0.15).encode(x=alt.XValue(0), x2=alt.X2Value(rows.plot), y=rows.y(), color=alt.ColorValue("currentColor"))
 
 
 def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict[str, Any]:

@@ -33,9 +33,9 @@ def draw(chart: Chart, width: int) -> Any:
     tracks = inline([{"y": middle} for middle in _between(rows)]).mark_rule(opacity=0.15)
     whiskers = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.75, opacity=0.75)
     return rows.layered(
-        tracks.encode(x=alt.value(0), x2=alt.value(rows.plot), y=y, color=alt.value("currentColor")),
-        whiskers.encode(x=alt.X("low:Q", scale=plain), x2="high:Q", y=y, color=color),
-        base.mark_point(filled=True, size=64, opacity=1).encode(x=x, y=y, color=color, shape=shape, description="tip:N"),
+        tracks.encode(x=alt.XValue(0), x2=alt.X2Value(rows.plot), y=y, color=alt.ColorValue("currentColor")),
+        whiskers.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
+        base.mark_point(filled=True, size=64, opacity=1).encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")),
     )
 
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
-from context_bench.reports.charts.style import FONT, INK, TIP, styled
+from context_bench.reports.charts.style import FONT, INK, TIP, look
 from context_bench.reports.pictures import Chart
 from context_bench.reports.text import visible
 
@@ -36,13 +36,13 @@ def unchecked() -> AbstractContextManager[None]:
 
 def in_page(chart: Any, label: str) -> str:
     """The drawing as an `<svg>` element whose text takes the colour of the page around it."""
-    return harmless(_rendered(styled(chart)), label)
+    return harmless(_rendered(chart), label)
 
 
 def on_its_own(chart: Any, told: Chart, width: int, theme: str) -> str:
     """The drawing as an SVG file. Colours are written out: not every program knows `currentColor`, and none the page's."""
     paper, ink = THEMES[theme]
-    root = _rebuilt(_rendered(_titled(styled(chart), told, width)), f"{told.title}. {told.about}")
+    root = _rebuilt(_rendered(_titled(chart, told, width)), f"{told.title}. {told.about}")
     ground = ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper})
     root.insert(0, ground)
     for element in root.iter():
@@ -63,7 +63,7 @@ def as_png(drawing: str, scale: float) -> bytes:
 def _rendered(chart: Any) -> str:
     from vl_convert import vegalite_to_svg
 
-    drawing: str = vegalite_to_svg(chart.to_dict(validate=False))
+    drawing: str = vegalite_to_svg({**chart.to_dict(validate=False), "config": look()})
     return drawing
 
 

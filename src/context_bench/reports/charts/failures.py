@@ -37,7 +37,11 @@ def draw(chart: Chart, width: int) -> Any:
     color = alt.Color(
         "part:N", sort=None, scale=alt.Scale(domain=classes.shown, range=colors), legend=legend(width, classes.shown) if own else None
     )
-    bars = inline(values).mark_rect().encode(x=x, x2="end:Q", y=rows.y("top"), y2="foot:Q", color=color, description="tip:N")
+    bars = (
+        inline(values)
+        .mark_rect()
+        .encode(x=x, x2=alt.X2("end:Q"), y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
+    )
     return rows.layered(bars)
 
 

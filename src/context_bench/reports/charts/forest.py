@@ -36,8 +36,8 @@ def draw(chart: Chart, width: int) -> Any:
     return rows.layered(
         _upright([0.0], rows, x, []),
         *([_upright(margins, rows, x, [4, 3])] if margins else []),
-        known.encode(x=alt.X("low:Q", scale=plain), x2="high:Q", y=y, color=color),
-        *(each.encode(x=x, y=y, color=color, shape=shape, description="tip:N") for each in (ring, full)),
+        known.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
+        *(each.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")) for each in (ring, full)),
     )
 
 
@@ -73,4 +73,4 @@ def _upright(values: Sequence[float], rows: Rows, x: Any, dash: list[int]) -> An
     import altair as alt
 
     mark = inline([{"value": value} for value in values]).mark_rule(strokeDash=dash or [1, 0], opacity=0.55 if dash else 0.6)
-    return mark.encode(x=x, y=alt.value(0), y2=alt.value(rows.height), color=alt.value(INK))
+    return mark.encode(x=x, y=alt.YValue(0), y2=alt.Y2Value(rows.height), color=alt.ColorValue(INK))

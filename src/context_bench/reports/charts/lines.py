@@ -38,8 +38,8 @@ def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
         base.mark_line(strokeWidth=1.75).encode(x=x, y=y, color=color),
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=1.5, opacity=0.8)
-        .encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
-        base.mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape, description="tip:N"),
+        .encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color),
+        base.mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")),
     ]
     if at_ends:
         layers.append(_at_ends(values, names, (low, high), height, x, y, plot))
@@ -86,4 +86,4 @@ def _at_ends(values: list[dict[str, Any]], names: Names, ends: tuple[float, floa
         lowest = each["y"] + _LINE * per_pixel
     color = alt.Color("name:N", sort=None, scale=alt.Scale(domain=names.shown, range=names.colors()), legend=None)
     mark = inline(placed).mark_text(align="left", baseline="middle", limit=185)
-    return mark.encode(x=alt.value(plot + 8), y=y, text="text:N", color=color)
+    return mark.encode(x=alt.XValue(plot + 8), y=y, text=alt.Text("text:N"), color=color)

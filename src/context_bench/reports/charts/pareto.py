@@ -59,9 +59,9 @@ def draw(chart: Chart, width: int) -> Any:
     cost = base.transform_filter("isValid(datum.least)").mark_rule(strokeWidth=1.5, opacity=0.8)
     hollow = base.transform_filter("!datum.front").mark_point(filled=False, size=90, strokeWidth=2, opacity=1)
     filled = base.transform_filter("datum.front").mark_point(filled=True, size=110, opacity=1)
-    marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color)]
-    marks.append(cost.encode(x=alt.X("least:Q"), x2="most:Q", y=y, color=color))
-    marks += [layer.encode(x=x, y=y, color=color, shape=shape, description="tip:N") for layer in (hollow, filled)]
+    marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color)]
+    marks.append(cost.encode(x=alt.X("least:Q"), x2=alt.X2("most:Q"), y=y, color=color))
+    marks += [layer.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")) for layer in (hollow, filled)]
     marks += _texts([label for label in labels if label is not None], x, y, frame)
     return alt.layer(*marks).properties(width=frame.width, height=frame.height)
 
@@ -199,11 +199,11 @@ def _texts(labels: Sequence[_Label], x: Any, y: Any, frame: _Frame) -> list[Any]
     made = []
     if led := [_leader(each.mark, each, frame) for each in labels if each.mark is not None]:
         line = inline(led).mark_rule(strokeWidth=1, opacity=0.5)
-        made.append(line.encode(x=x, y=y, x2="to_cost:Q", y2="to_quality:Q", color=alt.value(INK)))
+        made.append(line.encode(x=x, y=y, x2=alt.X2("to_cost:Q"), y2=alt.Y2("to_quality:Q"), color=alt.ColorValue(INK)))
     for align in ("left", "right"):
         values = [_at(each.x, each.y, frame) | {"text": each.text} for each in labels if each.align == align]
         if values:
-            made.append(inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text="text:N"))
+            made.append(inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text=alt.Text("text:N")))
     return made
 
 

@@ -86,7 +86,7 @@ class Rows:
         import altair as alt
 
         base = inline([{"text": text, "y": at} for text, at in texts])
-        return base.mark_text(baseline="middle", **look).encode(x=alt.value(x), y=self.y(), text="text:N")
+        return base.mark_text(baseline="middle", **look).encode(x=alt.XValue(x), y=self.y(), text=alt.Text("text:N"))
 
     def layered(self, *layers: Any) -> Any:
         """All layers with the words, in the size of the plot."""

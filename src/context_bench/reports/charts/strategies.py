@@ -33,7 +33,11 @@ def draw(chart: Chart, width: int) -> Any:
     color = alt.Color("part:N", sort=None, scale=alt.Scale(domain=measures.shown, range=colors), legend=legend(width, measures.shown))
     plain = scale(low, high)
     x = alt.X("zero:Q", title=chart.x, scale=plain, axis=axis(ticks))
-    bars = inline(values).mark_rect().encode(x=x, x2="value:Q", y=rows.y("top"), y2="foot:Q", color=color, description="tip:N")
+    bars = (
+        inline(values)
+        .mark_rect()
+        .encode(x=x, x2=alt.X2("value:Q"), y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
+    )
     one = inline([{"value": 1}]).mark_rule(strokeDash=[4, 3], opacity=0.6)
-    upright = one.encode(x=alt.X("value:Q", scale=plain), y=alt.value(0), y2=alt.value(rows.height), color=alt.value(INK))
+    upright = one.encode(x=alt.X("value:Q", scale=plain), y=alt.YValue(0), y2=alt.Y2Value(rows.height), color=alt.ColorValue(INK))
     return rows.layered(bars, upright)

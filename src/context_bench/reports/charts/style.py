@@ -134,32 +134,23 @@ def legend(width: int, names: Sequence[str], *, below: bool = True, values: Sequ
 
 
 def inline(values: Sequence[dict[str, Any]]) -> Any:
-    """A chart of these records."""
+    """A chart of these records. They are in a tuple, for altair copies lists, value by value, with every chart they come to stand in."""
     import altair as alt
 
-    return alt.Chart(alt.InlineData(values=list(values)))
+    return alt.Chart(alt.InlineData(values=tuple(values)))
 
 
-def styled(chart: Any) -> Any:
-    """The chart in the style of the pages."""
-    text = {"labelColor": INK, "titleColor": INK, "labelFont": FONT, "titleFont": FONT}
-    return (
-        chart.configure(background="transparent", font=FONT, padding={"left": 5, "top": 8, "right": 12, "bottom": 5})
-        .configure_view(stroke=None)
-        .configure_axis(
-            **text,
-            labelFontSize=SIZE,
-            titleFontSize=SIZE,
-            titleFontWeight="normal",
-            titlePadding=12,
-            labelPadding=6,
-            gridColor=INK,
-            gridOpacity=0.12,
-            domainColor=INK,
-            domainOpacity=0.4,
-            ticks=False,
-            labelFlush=False,
-        )
-        .configure_legend(**text, labelFontSize=SIZE, rowPadding=5, columnPadding=18, offset=18)
-        .configure_text(font=FONT, fontSize=SIZE, color=INK)
-    )
+def look() -> dict[str, Any]:
+    """The style of the pages, as the configuration of a Vega-Lite specification."""
+    text = {"labelColor": INK, "titleColor": INK, "labelFont": FONT, "titleFont": FONT, "labelFontSize": SIZE}
+    lines = {"gridColor": INK, "gridOpacity": 0.12, "domainColor": INK, "domainOpacity": 0.4, "ticks": False}
+    titles = {"titleFontSize": SIZE, "titleFontWeight": "normal", "titlePadding": 12}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "padding": {"left": 5, "top": 8, "right": 12, "bottom": 5},
+        "view": {"stroke": None},
+        "axis": {**text, **titles, **lines, "labelPadding": 6, "labelFlush": False},
+        "legend": {**text, "rowPadding": 5, "columnPadding": 18, "offset": 18},
+        "text": {"font": FONT, "fontSize": SIZE, "color": INK},
+    }

@@ -38,7 +38,7 @@ def draw(chart: Chart, width: int) -> Any:
         y = alt.Y("low:Q", title=chart.y if side else None, scale=scale(0.0, high), axis=alt.Axis(values=y_ticks, labelExpr=_SHORT))
         color = alt.Color("part:N", sort=None, scale=colors, legend=legend(width, shown))
         bars = inline([bar for turn in turns if turn.name == system for bar in _bars(turn, names[system])]).mark_rect()
-        bars = bars.encode(x=x, x2="end:Q", y=y, y2="high:Q", color=color, description="tip:N")
+        bars = bars.encode(x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("high:Q"), color=color, description=alt.Description("tip:N"))
         plots.append(bars.properties(width=plot, height=150 if len(systems) > 1 else 240, title=_heading(names[system], plot)))
     return alt.concat(*plots, columns=columns, spacing=26)
 
