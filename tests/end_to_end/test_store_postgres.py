@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -127,10 +128,8 @@ def received(connection):
 
 def hang_up(*connections):
     for each in connections:
-        try:
+        with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         each.close()
 
 

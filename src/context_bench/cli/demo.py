@@ -307,13 +307,14 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
 
 def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) -> None:
     from context_bench.reports import build_page, render
+    from context_bench.llm.redact import redact
     from context_bench.reports.text import json_ready
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(render(build_page(result, title=f"context-bench demo: {TITLE}", details=details), "html"), encoding="utf-8")
     console.print(f"\n[bold]Report[/]: {out.resolve()}", soft_wrap=True)
     console.print("Open the file in a browser: verdicts, pictures, and every request as it was sent and forwarded. From the store, live:")
-    console.print(f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(store)}'}", markup=False, soft_wrap=True)
+    console.print(f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(redact(store))}'}", markup=False, soft_wrap=True)
     console.print("\n[bold]Your own proxy[/]: start it with its upstream base URL = http://127.0.0.1:9090, then")
     console.print(
         "  context-bench --proxy http://localhost:PORT --dataset bundled:pydocs-qa -n 50 \\\n"

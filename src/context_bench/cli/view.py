@@ -36,7 +36,7 @@ async def _serve(store: str, port: int, *, open_browser: bool) -> None:
 
     async with Viewer(store, result_of=stored_result, port=port) as viewer:
         print(viewer.url, flush=True)
-        print(f"context-bench: showing {store} there; Ctrl-C stops.", file=sys.stderr, flush=True)
+        print(f"context-bench: showing {viewer.library.store.name} there; Ctrl-C stops.", file=sys.stderr, flush=True)
         if open_browser and _has_browser():
             import webbrowser
 

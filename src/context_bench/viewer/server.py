@@ -185,7 +185,7 @@ class Viewer:
         return self._page("fault.html.j2", status=status, code=status, text=text)
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
-        html = pages.render(template, store=self._where, **values)
+        html = pages.render(template, store=self.library.store.name, **values)
         return web.Response(body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8")
 
     # Pages
