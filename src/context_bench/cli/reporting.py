@@ -74,6 +74,8 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
 
     That a whole conversation does not fit the reader is no fault of a run of memories: as a floor or ceiling it may be too long.
     """
+    if not any(result.failures.values()):
+        return False  # no need to read all rows for it
     cells = (result.manifest.get("cells") or []) if result.manifest.get("memory") else []
     floors = {name for cell in cells for name in cell.get("controls") or []}
     rows: dict[str, int] = {}

@@ -88,7 +88,7 @@ class Gatherer:
 
     def _take(self, row: EvalRow, columns: Columns, seen: dict[int, int]) -> None:
         shape = str(row.metadata.get("shape", ""))
-        asked = _digest(row.dataset, row.example_id, shape, row.trial)
+        asked = hash((row.dataset, row.example_id, type(row.example_id), shape, row.trial))
         position = seen[asked] = seen.get(asked, -1) + 1
         example = _digest(row.dataset, row.example_id, shape, position)
         label = row.cluster if row.cluster is not None else row.group

@@ -18,6 +18,7 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop, descr
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Example, Forwarded
 from context_bench.core.tokens import counter_for
+from context_bench.engine.collecting import rare_collections
 from context_bench.engine.commit import GroupCommit
 from context_bench.engine.limits import enough_descriptors
 from context_bench.engine.manifest import blinding, continued, described
@@ -109,7 +110,8 @@ async def execute(
         begun = await runner.in_database(writer.begin, name, identity)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         await runner.in_database(writer.manifest, continued(told, begun.before))
-        with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), evaluators if reuse != "none" else []):
+        replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
+        with rare_collections(), remembering(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
 
 

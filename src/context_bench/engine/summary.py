@@ -249,10 +249,13 @@ def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None)
 
 def _unequal_judges(found: Summary, columns: dict[str, Columns]) -> list[str]:
     """An evaluator that fails on one system more than on another skews the comparison (χ² at 5 %)."""
+    sources = sorted({source for by in found.failures.values() for source in by} - {"system"})
+    if not sources:
+        return []
     from scipy.stats import chi2_contingency
 
     notes = []
-    for source in sorted({source for by in found.failures.values() for source in by} - {"system"}):
+    for source in sources:
         table = []
         for system, each in columns.items():
             unscored = sum(found.failures[system].get(source, {}).values())

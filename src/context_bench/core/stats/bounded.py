@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.stats.clusters import Design, codes_of, design
 from context_bench.core.stats.proportions import quantile, upper_tail
+from context_bench.core.stats.roots import root
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,13 +86,11 @@ class Bounded:
         return self._lowest(confidence, self._slack)
 
     def _lowest(self, confidence: float, slack: float) -> float:
-        from scipy.optimize import brentq
-
         limit = quantile(confidence, self.design.df)
         outermost = self.low + _NEAR * (self.high - self.low)
         if self.mean <= outermost or self.score(outermost, slack=slack) <= limit:
             return self.low
-        return float(brentq(lambda null: min(self.score(null, slack=slack), 1e6) - limit, outermost, self.mean, xtol=1e-10))
+        return float(root(lambda null: min(self.score(null, slack=slack), 1e6) - limit, outermost, self.mean, xtol=1e-10))
 
     def upper_bound(self, confidence: float) -> float:
         """One-sided upper bound of the mean."""
@@ -120,12 +119,10 @@ class Bounded:
         def pull(tilt: float) -> float:
             return float((self.weights * away / (1 + tilt * away)).sum())
 
-        from scipy.optimize import brentq
-
         inside = most * (1 - _NEAR)
         if pull(0.0) <= 0:
             return 0.0
-        return most if pull(inside) >= 0 else float(brentq(pull, 0.0, inside, xtol=1e-12, rtol=1e-10))
+        return most if pull(inside) >= 0 else float(root(pull, 0.0, inside, xtol=1e-12, rtol=1e-10))
 
 
 def bounded(

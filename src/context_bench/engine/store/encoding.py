@@ -14,6 +14,8 @@ import zstandard
 
 #: Texts of this many characters or more become parts of their own, shared by every body that holds them.
 PART = 1024
+#: Below this many bytes compression costs more time, at writing and at every reading, than the few bytes that it saves are worth.
+_SMALL = 256
 _REFERENCE = "$context-bench:part"
 _PLAIN, _ZSTD = b"\x00", b"\x01"
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -43,7 +45,7 @@ def loads(data: bytes) -> Any:
 
 def pack(data: bytes) -> bytes:
     """`data`, compressed if that makes it smaller."""
-    if len(data) > 128:
+    if len(data) > _SMALL:
         compressor = getattr(_tools, "compressor", None)
         if compressor is None:
             compressor = _tools.compressor = zstandard.ZstdCompressor(level=3)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from sqlalchemy import Connection, Row, Select, func, select, true, tuple_
+from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, tuple_
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example, plain
@@ -18,6 +18,9 @@ from context_bench.engine.store.store import Store
 
 CHUNK = 256
 _FIRST = (-1, -1)
+_ID = 7  # where `_plan_query` has the output's id
+#: What one evaluator said of an output: its name, values, error, usage.
+_Scored = tuple[str, bytes | None, str | None, bytes | None]
 
 
 def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
@@ -100,65 +103,83 @@ class StoredRows(Sequence[EvalRow]):
         return loaded
 
 
-def _plan_query(run: int, arm: int) -> Select[Any]:
+def _plan_query(run: Any, arm: Any) -> Select[Any]:
     """Plan rows of an arm that have an output, joined with the example and the output."""
+    return _PLANNED.where(schema.plan.c.run == run, schema.plan.c.arm == arm)
+
+
+def _planned() -> Select[Any]:
     p, e, o = schema.plan, schema.examples, schema.outputs
     columns: list[Any] = [p.c.position, p.c.trial, e.c.id.label("example_id"), e.c.dataset, e.c.group, e.c.cluster, e.c.body]
     columns += [o.c[name] for name in ("id", "error", "source", "input_tokens", "output_tokens", "latency", "usage", "wire", "metadata")]
     joined_tables = p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output)
-    return select(*columns).select_from(joined_tables).where(p.c.run == run, p.c.arm == arm).order_by(p.c.position, p.c.trial)
+    return select(*columns).select_from(joined_tables).order_by(p.c.position, p.c.trial)
+
+
+# Built once: what is read chunk by chunk would else cost more to say than to find.
+_PLANNED = _planned()
+_CHUNK_OF_PLAN = (
+    _plan_query(bindparam("run"), bindparam("arm"))
+    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) > tuple_(bindparam("position"), bindparam("trial")))
+    .limit(bindparam("limit"))
+)
+_SCORES = select(*(schema.scores.c[name] for name in ("evaluator", "output", "values", "error", "usage"))).where(
+    schema.scores.c.output.in_(bindparam("outputs", expanding=True))
+)
+_EVALUATORS = (
+    select(schema.evaluators.c.id, schema.evaluators.c.name)
+    .join(schema.run_evaluators, schema.evaluators.c.id == schema.run_evaluators.c.evaluator)
+    .where(schema.run_evaluators.c.run == bindparam("run"))
+    .order_by(schema.run_evaluators.c.ordinal)
+)
 
 
 def _plan_rows(connection: Connection, run: int, arm: int, after: tuple[int, int], limit: int) -> Sequence[Row[Any]]:
-    p = schema.plan.c
-    return connection.execute(_plan_query(run, arm).where(tuple_(p.position, p.trial) > tuple_(*after)).limit(limit)).all()
+    wanted = {"run": run, "arm": arm, "position": after[0], "trial": after[1], "limit": limit}
+    return connection.execute(_CHUNK_OF_PLAN, wanted).all()
 
 
 def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[Any]]) -> list[EvalRow]:
-    scored = _scores(connection, run, [row.id for row in found])
-    return [_eval_row(name, row, scored.get(row.id, ())) for row in found]
+    """The rows of one system. Read by the hundred thousand, so values are taken by their place, in the order of `_plan_query`."""
+    scored = _scores(connection, run, [row[_ID] for row in found])
+    made = []
+    for _, trial, example_id, dataset, group, cluster, _, number, error, source, sent, forwarded, latency, usage, wire, metadata in map(
+        tuple, found
+    ):
+        told, said = unpacked(usage, {}), unpacked(metadata, {})
+        if source is not None:
+            said["forwarded_source"] = source
+        errors = {} if error is None else {"system": error}
+        scores = _take_scores(scored.get(number, ()), errors, told)
+        place = (loads(example_id), scores, sent, forwarded, said, latency, dataset, trial, group, cluster)
+        made.append(EvalRow(name, *place, errors, told, unpacked(wire, {})))
+    return made
 
 
-def _scores(connection: Connection, run: int, outputs: list[int]) -> dict[int, list[Row[Any]]]:
-    """Scores of these outputs by the run's evaluators, in the evaluators' order."""
-    s, links, names = schema.scores, schema.run_evaluators, schema.evaluators
-    tables = s.join(links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run)).join(names, names.c.id == s.c.evaluator)
-    query: Select[Any] = select(s.c.output, s.c["values"].label("found"), s.c.error, s.c.usage, names.c.name).select_from(tables)
-    by_output: dict[int, list[Row[Any]]] = {}
-    for row in connection.execute(query.where(s.c.output.in_(outputs)).order_by(links.c.ordinal)):
-        by_output.setdefault(row.output, []).append(row)
-    return by_output
-
-
-def _eval_row(name: str, row: Row[Any], scored: Iterable[Row[Any]]) -> EvalRow:
-    errors = {} if row.error is None else {"system": row.error}
+def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any]) -> dict[str, float]:
+    """What the evaluators said of one row; their errors and what they used are added to the row's."""
     scores: dict[str, float] = {}
-    usage: dict[str, Any] = unpacked(row.usage, {})
-    for score in scored:
-        if score.error is not None:
-            errors[score.name] = score.error
-        scores.update(unpacked(score.found, {}))
-        if score.usage is not None:
-            usage["judge"] = _added(usage.get("judge", {}), unpacked(score.usage))
-    metadata = unpacked(row.metadata, {})
-    if row.source is not None:
-        metadata["forwarded_source"] = row.source
-    return EvalRow(
-        system=name,
-        example_id=loads(row.example_id),
-        scores=scores,
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        metadata=metadata,
-        latency=row.latency,
-        dataset=row.dataset,
-        trial=row.trial,
-        group=row.group,
-        cluster=row.cluster,
-        errors=errors,
-        usage=usage,
-        wire=unpacked(row.wire, {}),
-    )
+    for evaluator, values, error, used in scored:
+        if error is not None:
+            errors[evaluator] = error
+        if values is not None:
+            scores.update(unpacked(values))
+        if used is not None:
+            usage["judge"] = _added(usage.get("judge", {}), unpacked(used))
+    return scores
+
+
+def _scores(connection: Connection, run: int, outputs: list[int]) -> dict[int, list[_Scored]]:
+    """Scores of these outputs by the run's evaluators, in the evaluators' order."""
+    names = {row.id: row.name for row in connection.execute(_EVALUATORS, {"run": run})}
+    by_evaluator: dict[int, list[Row[Any]]] = {number: [] for number in names}
+    for row in connection.execute(_SCORES, {"outputs": outputs}):
+        by_evaluator.get(row[0], []).append(row)
+    by_output: dict[int, list[_Scored]] = {}
+    for number, found in by_evaluator.items():
+        for _, output, values, error, usage in map(tuple, found):
+            by_output.setdefault(output, []).append((names[number], values, error, usage))
+    return by_output
 
 
 def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
