@@ -1,5 +1,6 @@
 """What the tests of faults need: a forge of children that fail on order, an endpoint, and places that cost no disk."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -61,6 +62,55 @@ def endpoint():
     run_sync(server.start())
     yield server
     run_sync(server.stop())
+
+
+class Bench:
+    """Command lines of one run on one store, played in the forge."""
+
+    def __init__(self, forge, url, folder):
+        self.forge, self.url, self.folder = forge, url, folder
+        self.store = folder / "store.db"
+        lines = []
+        for number in range(12):
+            noise = " ".join(hashlib.sha256(f"{number} {i}".encode()).hexdigest() for i in range(60))  # does not get smaller
+            facts = {
+                "context": f"Box {number % 4} holds word{number % 4}. {noise}",
+                "question": "What is in it?",
+                "answer": f"word{number % 4}",
+            }
+            lines.append(json.dumps({"id": number, **facts}) + "\n")
+        (folder / "boxes.jsonl").write_text("".join(lines))
+
+    def argv(self, *more, url=None):
+        """The command line of the run."""
+        given = ["run", "--proxy", url or self.url, "--name", "p", "--model", "m", "--dataset", str(self.folder / "boxes.jsonl")]
+        return [*given, "--price", "m=1,2", "--run", "r", "--store", str(self.store), "--quiet", "--output", "json", *more]
+
+    def run(self, *more, fault=None, url=None):
+        """Run it; the exit code and what was said."""
+        status, _, out = self.forge.play("command", fault=fault, argv=self.argv("--out", str(self.folder / "out.json"), *more, url=url))
+        return status, out
+
+    def report(self):
+        """What the stored run says, whatever its times."""
+        out = self.folder / "canonical.json"
+        status, _, said = self.forge.play("command", argv=["export", "r", "--store", str(self.store), "--canonical", "--out", str(out)])
+        assert status == 0, said
+        return out.read_text()
+
+
+@pytest.fixture
+def bench(forge, endpoint, place):
+    return Bench(forge, endpoint.url, place)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(forge, endpoint, tmp_path_factory):
+    """The report of the same run when nothing happens to it. It names no folder."""
+    calm = Bench(forge, endpoint.url, tmp_path_factory.mktemp("undisturbed"))
+    status, out = calm.run()
+    assert status == 0, out
+    return calm.report().replace(str(calm.folder), "FOLDER")
 
 
 @pytest.fixture

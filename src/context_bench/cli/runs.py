@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -186,8 +187,15 @@ def _opened(url: str) -> Any:
 
     from context_bench.engine import open_store
 
-    if "://" not in url and not Path(url).exists():
+    if "://" in url:
+        return closing(open_store(url))
+    path = Path(url)
+    if not path.exists():
         raise BadInput(f"no store at {url}; a run makes one there, or name another with --store")
+    if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):  # such as one on a read-only disk
+        from context_bench.engine.store.browsing import open_reading
+
+        return closing(open_reading(url))
     return closing(open_store(url))
 
 

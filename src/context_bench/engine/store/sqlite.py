@@ -83,6 +83,8 @@ class SqliteFile:
         """A connection in a transaction that reads one state, or writes alone; `durable`: its commit waits for the disk."""
         connection = engine.connect().execution_options(write=write)
         try:
+            if write:
+                self._still_there(connection)
             if write and connection.info.get("durable", True) != durable:
                 raw: Any = connection.connection.driver_connection
                 raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -92,6 +94,16 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+    def _still_there(self, connection: Connection) -> None:
+        """A file that was removed or replaced can be written on for as long as it is open, and all of it is lost."""
+        try:
+            found = os.stat(self.path)
+            here = (found.st_dev, found.st_ino)
+        except OSError:
+            here = None
+        if connection.info.setdefault("file", here) != here or here is None:
+            raise StoreUnusable(f"store {self.path} was removed or replaced while it was in use; put it back, then resume")
 
     def alone(self, connection: Connection, *, purging: bool = False) -> None:
         """Nobody else begins, ends or removes runs before this transaction ends: every write transaction of SQLite is alone."""

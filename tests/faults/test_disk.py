@@ -1,0 +1,111 @@
+"""A disk that is full, read-only, or taken away: what is wrong is said, and the same command goes on when it is mended."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from context_bench.engine import open_store, run_of
+from context_bench.llm.background import run_sync
+from context_bench.llm.servers import ModelServer
+from context_bench.llm.wire import Reply
+
+
+def mended(bench, undisturbed):
+    """Play the same command, now that nothing is wrong: it ends well and has found what an undisturbed run finds."""
+    status, out = bench.run()
+    assert status == 0, out
+    assert bench.report().replace(str(bench.folder), "FOLDER") == undisturbed
+
+
+def rows_of(bench):
+    """(stored, owed) rows of the run."""
+    with open_store(bench.store) as store:
+        record = run_of(store, "r")
+        return record.rows, record.owed
+
+
+@pytest.mark.parametrize("fault", [{"pages": 52}, {"file_size": 420_000}], ids=["no space", "no larger files"])
+def test_a_full_disk_is_said_and_what_was_committed_is_kept(bench, undisturbed, fault):
+    status, out = bench.run(fault=fault)
+    assert status == 2, out
+    assert str(bench.store) in out
+    assert "free some space, then resume: everything committed is kept" in out
+    assert "Traceback" not in out
+    kept, owed = rows_of(bench)
+    assert 0 < kept < owed == 12
+    mended(bench, undisturbed)
+
+
+def test_a_disk_too_full_for_a_store_leaves_nothing_that_stands_in_the_way(bench, undisturbed):
+    status, out = bench.run(fault={"file_size": 20_000})
+    assert status == 2, out
+    assert "free some space" in out
+    mended(bench, undisturbed)
+
+
+@pytest.mark.program("bwrap")
+def test_a_disk_that_turned_read_only_can_be_read_and_is_said_when_written(bench, undisturbed):
+    status, out = bench.run(fault={"file_size": 420_000})
+    assert status == 2, out
+    there = ["bwrap", "--dev-bind", "/", "/", "--ro-bind", str(bench.folder), str(bench.folder)]
+    program = "import json, sys; from context_bench.__main__ import main; print([main(argv) for argv in json.loads(sys.argv[1])])"
+    commands = [bench.argv(), ["show", "r", "--store", str(bench.store)], ["runs", "--store", str(bench.store)]]
+    done = subprocess.run([*there, sys.executable, "-c", program, json.dumps(commands)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "[2, 0, 0]", done.stderr
+    assert f"store {bench.store}" in done.stderr
+    assert "Traceback" not in done.stderr
+    mended(bench, undisturbed)
+
+
+class Meddling:
+    """A model that does something to the store's disk when it is asked for the n-th time."""
+
+    name = "meddling"
+
+    def __init__(self, at, act):
+        self.left, self.act = at, act
+
+    async def reply(self, request, headers):
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+        said = next((f"It is word{number}." for number in range(4) if f"word{number}" in request.messages[0].text), "?")
+        return Reply(said, [], "stop", None, request.model)
+
+
+@pytest.fixture
+def meddling():
+    servers = []
+
+    def started(at, act):
+        server = ModelServer(Meddling(at, act))
+        run_sync(server.start())
+        servers.append(server)
+        return server.url
+
+    yield started
+    for server in servers:
+        run_sync(server.stop())
+
+
+def test_a_store_that_is_removed_under_a_run_ends_it_at_once(bench, meddling):
+    aside = bench.folder / "aside"
+
+    def away():
+        aside.mkdir()
+        for name in ("store.db", "store.db-wal", "store.db-shm"):
+            (bench.folder / name).rename(aside / name)
+
+    url = meddling(6, away)
+    status, out = bench.run(url=url)
+    assert status == 2, out
+    assert "was removed or replaced while it was in use" in out
+    assert not bench.store.exists()
+    for file in aside.iterdir():
+        shutil.copy(file, bench.folder)
+    status, out = bench.run(url=url)
+    assert status == 0, out
+    assert "rows were already in the store" in out
