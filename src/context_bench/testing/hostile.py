@@ -1,0 +1,196 @@
+"""A provider on loopback that misbehaves to order, byte for byte, for tests of whatever has to live with providers.
+
+```python
+from context_bench.testing.hostile import CASES, Hostile
+
+async with Hostile() as provider:  # an OpenAI chat endpoint at provider.url
+    ...  # a request whose model or text names `hostile:reset-mid-body` gets just that, every other one the answer "42"
+    provider.log  # every request as it came: number, attempt, case, what was billed for it
+```
+
+`CASES` says of each case what a careful client makes of it: which failure (or none), whether another attempt is worth while, and for how
+long it is asked to wait. The same order gives the same bytes; nothing here is random, and no key is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.keys import seed_of, stable_hash
+from context_bench.core.records import Usage
+from context_bench.testing.hostile_cases import CASES, Act, Case, Scene
+
+__all__ = ["CASES", "Act", "Asked", "Case", "Hostile", "faults", "refused_url"]
+
+_NAMED = re.compile(r"hostile:([\w-]+)")
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request as it arrived. `attempt`: how often this very body has come, from 1. `usage`: tokens the reply told, once it was sent
+    whole; `None` if it told none. `text`: of all messages.
+    """
+
+    number: int
+    attempt: int
+    model: str
+    text: str
+    stream: bool
+    case: str = ""
+    usage: Usage | None = None
+    body: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+Order = Callable[[Asked], str]
+
+
+def named(asked: Asked) -> str:
+    """The case that the request's model or text names as `hostile:NAME`, else `answer`."""
+    found = _NAMED.search(asked.model) or _NAMED.search(asked.text)
+    return found[1] if found else "answer"
+
+
+def faults(share: float, cases: Sequence[str], seed: int = 0) -> Order:
+    """An order in which about `share` of the attempts meet one of `cases`; which ones follows from the text, the attempt and the seed."""
+
+    def order(asked: Asked) -> str:
+        drawn = seed_of(stable_hash([asked.text, asked.attempt]), seed)
+        return cases[drawn // 1000 % len(cases)] if drawn % 1000 < 1000 * share else "answer"
+
+    return order
+
+
+class Hostile:
+    """An OpenAI chat endpoint that does what it is told to: `async with Hostile() as provider`.
+
+    `order`: which case a request gets: a function, a name for all of them, or names for the first ones (then `answer`). `answer`: the
+    text where there is one. `tick`: seconds between the pieces of a case that is slow. `clock`: what dates in headers are made from.
+    """
+
+    def __init__(
+        self,
+        order: Order | str | Sequence[str] = named,
+        *,
+        answer: Callable[[Asked], str] = lambda asked: "42",
+        tick: float = 1.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._order = order if callable(order) else _in_turn(order)
+        self._answer, self._tick, self._clock = answer, tick, clock
+        self.log: list[Asked] = []
+        self.in_flight = self.most_in_flight = 0
+        self._seen: Counter[str] = Counter()
+        self._talks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`, once started."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Hostile:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for talk in self._talks:
+            talk.cancel()
+        if self._talks:
+            await asyncio.wait(self._talks)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._talks.add(talk)
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+                while (asked := await self._read(reader)) is not None and await self._perform(asked, writer):
+                    pass
+        finally:
+            self._talks.discard(talk)
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> Asked | None:
+        """The next request; `None` for what is none, such as a TLS handshake."""
+        if not (first := await reader.readexactly(1)).isalpha():
+            return None
+        head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        length = re.search(r"(?im)^content-length:\s*(\d+)", head)
+        raw = await reader.readexactly(int(length[1]) if length else 0)
+        body = _object(raw)
+        key = stable_hash(body)
+        self._seen[key] += 1
+        text = "\n".join(str(each.get("content")) for each in body.get("messages") or [] if isinstance(each, dict))
+        asked = Asked(len(self.log) + 1, self._seen[key], str(body.get("model")), text, bool(body.get("stream")), body=body)
+        asked.case = self._order(asked)
+        self.log.append(asked)
+        return asked
+
+    async def _perform(self, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+        """Do what the case says; true if the connection may go on."""
+        scene = Scene(asked.model, self._answer(asked), asked.stream, len(asked.text.split()), self._clock.now())
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            for step in CASES[asked.case].steps(scene):
+                if isinstance(step, bytes):
+                    writer.write(step)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                elif step is Act.TICK:
+                    await asyncio.sleep(self._tick)
+                elif step is Act.STALL:
+                    await asyncio.Event().wait()
+                else:
+                    _cut(writer, reset=step is Act.RESET)
+                    return False
+            asked.usage = scene.usage
+            return True
+        finally:
+            self.in_flight -= 1
+
+
+def _in_turn(order: str | Sequence[str]) -> Order:
+    if isinstance(order, str):
+        return lambda asked: order
+    return lambda asked: order[asked.number - 1] if asked.number <= len(order) else "answer"
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return {}
+    return dict(body) if isinstance(body, Mapping) else {}
+
+
+def _cut(writer: asyncio.StreamWriter, *, reset: bool) -> None:
+    """End the connection, orderly or with a TCP reset."""
+    if not reset:
+        writer.close()
+        return
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def refused_url() -> str:
+    """A URL on loopback at which nobody listens."""
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{own.getsockname()[1]}"

@@ -1,0 +1,119 @@
+"""The client against everything that the hostile provider can do. Waits are on a manual clock; only stalls cost a moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from context_bench.core import errors
+from context_bench.core.clock import ManualClock
+from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.records import Call
+from context_bench.llm.chat import ChatClient, ChatRequest
+from context_bench.llm.limits import AdaptiveLimiter
+from context_bench.llm.wire import Reply
+from context_bench.testing.hostile import CASES, Case, Hostile, faults, refused_url
+
+FAILING = [case for case in CASES.values() if case.error is not None]
+ANSWERED = [case for case in CASES.values() if case.error is None]
+ANSWER = "4.2 m — naïve ✓ 🦎"
+
+
+async def asked(provider: Hostile, case: Case, clock: ManualClock, retries: int = 2, **client: Any) -> tuple[Reply | Exception, list[Call]]:
+    """The end of one request, and its attempts."""
+    ledger = Ledger()
+    limit = 0.15 if case.slow else 20
+    body = {"model": "m", "messages": [{"role": "user", "content": "Say it."}], "stream": case.stream}
+    async with ChatClient(provider.url, clock=clock, max_retries=1 if case.slow else retries, timeout=limit, **client) as chat:
+        with open_ledger(ledger):
+            try:
+                return await chat.send(ChatRequest(body), tool_calls_ok=case.name == "two-tools"), ledger.calls
+            except errors.SystemFailed as error:
+                return error, ledger.calls
+
+
+@pytest.mark.parametrize("case", FAILING, ids=lambda case: case.name)
+async def test_a_case_at_every_attempt_ends_as_its_class_after_the_right_number_of_attempts(case: Case) -> None:
+    clock = ManualClock()
+    async with Hostile(case.name, answer=lambda _: ANSWER, tick=0.02, clock=clock) as provider:
+        end, calls = await asked(provider, case, clock)
+    tries = 1 if not case.again else 2 if case.slow else 3
+    assert type(end) is case.error
+    assert [call.attempt for call in calls] == list(range(1, tries + 1))
+    assert len(provider.log) == tries
+    assert all(call.error and call.error.startswith(type(end).__name__) for call in calls)
+
+
+@pytest.mark.parametrize("case", [case for case in FAILING if case.again], ids=lambda case: case.name)
+async def test_a_case_that_passes_is_waited_for_as_asked_and_answered_then(case: Case) -> None:
+    clock = ManualClock()
+    limiter = AdaptiveLimiter(start=10, clock=clock)
+    async with Hostile([case.name], answer=lambda _: ANSWER, tick=0.02, clock=clock) as provider:
+        end, calls = await asked(provider, case, clock, limiter=limiter)
+    assert isinstance(end, Reply)
+    assert end.text == ANSWER
+    assert [call.error is None for call in calls] == [False, True]
+    wait = min(60.0, max(1.0, case.asks or 0.0))
+    assert calls[1].waited == pytest.approx(wait, abs=1)  # dates have whole seconds
+    assert sum(clock.sleeps) == pytest.approx(calls[1].waited)
+    assert limiter.limit == (8 if case.error is errors.RateLimited else 10)  # a success after a retry is no growth
+    assert (limiter.in_use, limiter.in_flight) == (0, 0)
+
+
+@pytest.mark.parametrize("case", ANSWERED, ids=lambda case: case.name)
+async def test_an_odd_stream_is_read_like_any_other(case: Case) -> None:
+    clock = ManualClock()
+    async with Hostile(case.name, answer=lambda _: ANSWER) as provider:
+        end, calls = await asked(provider, case, clock)
+    assert isinstance(end, Reply)
+    assert end.text == ANSWER
+    (call,) = calls
+    assert (call.ttft is not None) == case.stream
+    assert (call.usage is not None) == (provider.log[0].usage is not None)
+    if call.usage is not None:
+        assert call.usage == provider.log[0].usage
+    if case.name == "two-tools":
+        assert [(each["name"], each["arguments"]) for each in end.tool_calls] == [("first", '{"a":1}'), ("second", '{"b":2}')]
+    if case.name == "reasoning":
+        assert end.reasoning == "hm"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_nobody_there_or_nobody_who_speaks_tls(scheme: str) -> None:
+    ledger, clock = Ledger(), ManualClock()
+    async with Hostile() as provider:
+        target = provider.url.replace("http", scheme) if scheme == "https" else refused_url()
+        async with ChatClient(target, clock=clock, max_retries=2) as chat:
+            with open_ledger(ledger), pytest.raises(errors.Unreachable):
+                await chat.chat("m", [{"role": "user", "content": "?"}])
+    assert len(ledger.calls) == 3
+    assert {call.status for call in ledger.calls} == {None}
+
+
+async def test_a_request_names_its_case() -> None:
+    async with Hostile() as provider, ChatClient(provider.url, max_retries=0) as chat:
+        with pytest.raises(errors.Filtered):
+            await chat.chat("m", [{"role": "user", "content": "please, hostile:filtered"}])
+        with pytest.raises(errors.Declined):
+            await chat.chat("hostile:declined", [{"role": "user", "content": "?"}])
+        assert (await chat.chat("m", [{"role": "user", "content": "?"}])).text == "42"
+    assert [(one.number, one.attempt, one.case) for one in provider.log] == [(1, 1, "filtered"), (2, 1, "declined"), (3, 1, "answer")]
+
+
+async def test_faults_are_the_same_ones_every_time() -> None:
+    order = faults(0.3, ["500", "reset-mid-body"], seed=3)
+
+    async def cases() -> list[str]:
+        async with Hostile(order) as provider, ChatClient(provider.url, max_retries=0) as chat:
+            for number in range(60):
+                try:
+                    await chat.chat("m", [{"role": "user", "content": f"question {number}"}])
+                except errors.SystemFailed:
+                    continue
+            return [one.case for one in provider.log]
+
+    first = await cases()
+    assert first == await cases()
+    assert 9 <= sum(case != "answer" for case in first) <= 27
+    assert {"500", "reset-mid-body"} < set(first)
