@@ -2,8 +2,9 @@
 
 `Result.replay` of such a run: `level`, `passthrough` (name of the arm, at level 1), `cache_rules`, and `systems[name]` = `requests`,
 `failed`, `unseen` (requests that the tap did not see), `sessions`, `tokens`, `cache` and `cache_alone` (behind the system, and as sent),
-`cost`, `measured` (what replies told of the provider's cache), `violations[kind]`, `by_session`, `by_turn` and
-`by_turn_alone` (of the first, second … request of sessions: how many, and tokens read from the cache, rewritten, new; summed up).
+`cost`, `measured` (what replies told of the provider's cache), `violations[kind]`, `by_session`, `by_turn`, `by_turn_alone` and
+`by_turn_told` (of the first, second … request of sessions: how many, and tokens read from the cache, rewritten, new; summed up; the last of
+those whose replies told what was read).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
+_MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
+_MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
 _CONTROL = re.compile(r"(full#2|full|none|random_drop)(?![\w#])")
 
 
@@ -33,6 +35,7 @@ class Comparer:
     calibrated: bool = True
     chosen_after: str = ""
     aside: frozenset[str] = frozenset()
+    _matched: dict[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(default_factory=dict, repr=False)
 
     def comparisons(self) -> list[Comparison]:
         """Every system against the baseline: over everything, and by dataset where there are several.
@@ -59,11 +62,15 @@ class Comparer:
         """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
 
         One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over everything they are no
-        part, and correct none of them: they tell where a difference comes from.
+        part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
         """
         base = set(self.columns[self.baseline].types) if self.baseline in self.columns else set()
         found = {system: sorted(base & set(own.types)) for system, own in self.columns.items() if system != self.baseline}
         if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
+            return []
+        if sum(map(len, found.values())) > _MOST_BY_TYPE:
+            found = {system: kinds for system, kinds in found.items() if not self._is_control(system)}
+        if sum(map(len, found.values())) > _MOST_BY_TYPE:
             return []
         asked: list[tuple[Hashable, Question]] = []
         for system, kinds in found.items():
@@ -151,7 +158,7 @@ class Comparer:
         import numpy as np
 
         one, two = self.columns[first], self.columns[second]
-        keys, at_one, at_two = np.intersect1d(one.whole("keys"), two.whole("keys"), assume_unique=True, return_indices=True)
+        keys, at_one, at_two = self._rows_of_both(first, second)
         wanted = np.ones(len(keys), dtype=bool)
         numbers = one.whole("datasets")[at_one]
         if dataset is not None:
@@ -176,6 +183,18 @@ class Comparer:
         mean_a, codes = averaged(a[both], examples, clusters)
         mean_b, _ = averaged(b[both], examples, clusters)
         return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
+
+    def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds ask again."""
+        import numpy as np
+
+        if (first, second) not in self._matched:
+            if len(self._matched) >= _MOST_MATCHED:
+                del self._matched[next(iter(self._matched))]
+            one, two = self.columns[first].whole("keys"), self.columns[second].whole("keys")
+            keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
+            self._matched[first, second] = keys, at_one, at_two
+        return self._matched[first, second]
 
 
 @dataclass(frozen=True, slots=True)

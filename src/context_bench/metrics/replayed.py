@@ -116,6 +116,7 @@ class SystemFigures:
     by_session: list[dict[str, Any]] = field(default_factory=list)
     by_turn: list[list[int]] = field(default_factory=list)
     by_turn_alone: list[list[int]] = field(default_factory=list)
+    by_turn_told: list[list[int]] = field(default_factory=list)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
 
@@ -160,6 +161,7 @@ class SystemFigures:
         }
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
+            found["by_turn_told"] = self.by_turn_told
         return found
 
     def _exchange(self, item: Item) -> _Exchange | None:
@@ -203,13 +205,17 @@ class SystemFigures:
             self._lose(session.last)  # the session itself went on without what it had said
         session.last = exchange
         session.forwarded.add(exchange.received, session.at)
-        _add_turn(self.by_turn_alone, session.sent)
-        _add_turn(self.by_turn, session.forwarded)
+        usage = exchange.main.get("usage") or {}
+        place = session.forwarded.figures.requests - 1
+        _add_turn(self.by_turn_alone, place, session.sent.parts)
+        _add_turn(self.by_turn, place, session.forwarded.parts)
+        if (told := _told_parts(usage, session.forwarded.parts)) is not None:
+            _add_turn(self.by_turn_told, place, told)
         session.output += _reply_tokens(example, session.sent.counter.count)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
-        self.measured.add(exchange.main.get("usage") or {})
+        self.measured.add(usage)
 
     def _check(self, exchange: _Exchange) -> None:
         kinds = [violation.kind for violation in _violations(exchange)]
@@ -247,12 +253,24 @@ class SystemFigures:
         )
 
 
-def _add_turn(sums: list[list[int]], cache: SessionCache) -> None:
-    """Add the latest prompt of a session to the sums of its number: requests, then the tokens of `SessionCache.parts`."""
-    place = cache.figures.requests - 1
+def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:
+    """Add a prompt, `SessionCache.parts`, to the sums of its number in the session: requests, then tokens."""
     if place < _MOST_TURNS:
-        sums += [[0, 0, 0, 0]] * (place == len(sums))
-        sums[place] = [a + b for a, b in zip(sums[place], (1, *cache.parts), strict=True)]
+        sums += [[0, 0, 0, 0] for _ in range(place + 1 - len(sums))]
+        sums[place] = [a + b for a, b in zip(sums[place], (1, *parts), strict=True)]
+
+
+def _told_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[int, int, int] | None:
+    """The parts of a prompt with the provider's own count of what its cache served; `None` if it told none.
+
+    No provider tells how much of the rest had been sent before: that is our count, in the provider's tokens, and no more than the rest.
+    """
+    whole, read = usage.get("input_tokens"), usage.get("cache_read")
+    if not whole or read is None:
+        return None
+    rest = max(0, whole - read)
+    rewritten = min(rest, round(parts[1] * whole / (sum(parts) or 1)))
+    return read, rewritten, rest - rewritten
 
 
 def _fidelity(summary: Summary) -> dict[str, Any]:

@@ -16,11 +16,14 @@ from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated,
 from context_bench.reports.quality import quality_metrics
 from context_bench.reports.replay import AS_SENT
 from context_bench.reports.tally import Line, Tally, number, quantile
+from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
 
 #: What colours say; the words say it as well.
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
 _DOTS = 20  # of a distribution
+_TOLD = "as replies told"
+_MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MOST_BARS = 30  # of a system's requests, one after another
 
 _MARKS = (
@@ -99,10 +102,23 @@ def _forests(material: Material, section: Section) -> list[Chart]:
     about = _FOREST.format(baseline=baselines)
     axis = f"difference of mean {material.score_field or 'score'}"
     found = sorted(result.comparisons, key=lambda each: each.dataset or "")
-    kinds = sorted(result.by_type, key=lambda each: each.qa_type or "")
+    kinds, few = _telling(sorted(result.by_type, key=lambda each: each.qa_type or ""))
+    others = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
+    left_out = f" Left out, for too few independent examples for an interval: {', '.join(few[:_MOST_NAMED])}{others}." if few else ""
     return [
         Chart("forest", "forest", "Paired differences", about, axis, "", _gaps(found, lambda each: each.dataset)),
-        Chart("forest-types", "forest", "By kind of question", about, axis, "", _gaps(kinds, lambda each: each.qa_type)),
+        Chart("forest-types", "forest", "By kind of question", about + left_out, axis, "", _gaps(kinds, lambda each: each.qa_type)),
+    ]
+
+
+def _telling(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
+    """Kinds of question for which some system has an interval, and the names of the others; all of them where none has."""
+    kinds = dict.fromkeys(each.qa_type or "" for each in found)
+    known = {each.qa_type or "" for each in found if number(each.low) is not None}
+    if not known:
+        return list(found), []
+    return [each for each in found if (each.qa_type or "") in known], [
+        visible(kind, 40) or "unnamed" for kind in kinds if kind not in known
     ]
 
 
@@ -220,13 +236,21 @@ def _waterfall(material: Material, section: Section) -> list[Chart]:
     whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
     turns = turns_of(AS_SENT, (whole or next(iter(systems.values()), {})).get("by_turn_alone"))
     for name, facts in systems.items():
-        turns += turns_of(name, facts.get("by_turn"))
+        told = _counted(facts.get("by_turn_told"))
+        measured = 0 < told == _counted(facts.get("by_turn"))
+        turns += turns_of(f"{name}, {_TOLD}" if measured else name, facts.get("by_turn_told" if measured else "by_turn"))
     about = (
-        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve. "
+        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve by "
+        f"its rules, or, where it says '{_TOLD}', what the provider said that it did serve. "
         "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is new, or what the "
         "cache's rules do not hold. A good compressor makes bars shorter without turning blue into orange."
     )
     return [Chart("waterfall", "waterfall", "Prompt cache, request by request", about, "request of the session", "prompt tokens", turns)]
+
+
+def _counted(told: Any) -> float:
+    """How many requests such sums are about."""
+    return sum(each[0] for each in told or [] if isinstance(each, list) and each and number(each[0]) is not None)
 
 
 def turns_of(name: str, told: Any) -> list[Mark]:
