@@ -109,8 +109,9 @@ def world(tmp_path, monkeypatch, model, judge, hub, hub_client):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser()))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "COMPACT_KEY"):
         monkeypatch.setenv(key, "sk-none")
+    monkeypatch.setenv("PYTHONPATH", "")  # pages may export it
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "examples").symlink_to(EXAMPLES)
@@ -137,9 +138,15 @@ def bench(*words):
 
 
 def boxes(number=8):
-    """A file of questions, and a model that knows an answer where it is in the context."""
+    """A file of questions, and a model that knows an answer where it is in the context: at its beginning or in its middle, by turns."""
+    filler = "It is closed. " * 12
     lines = [
-        {"id": i, "context": f"Box {i} holds word{i}. It is closed.", "question": f"What is in {i}?", "answer": f"word{i}"}
+        {
+            "id": i,
+            "context": f"{filler if i % 2 else ''}Box {i} holds word{i}. {filler}",
+            "question": f"What is in {i}?",
+            "answer": f"word{i}",
+        }
         for i in range(number)
     ]
     key = {line["question"]: {"answer": line["answer"], "evidence": f"holds {line['answer']}."} for line in lines}

@@ -1,7 +1,8 @@
 """Every fenced block of README and of the documentation is executed here, page by page, or says why it is not.
 
 Python runs in one namespace per page and prints what the block after it shows; a block that begins with `# name.py` (or `.toml`, …) is that
-file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports, and with fewer examples.
+file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports, and with fewer examples; our own commands
+run in this process. What a page leaves behind is looked at in `outcomes.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -23,7 +27,9 @@ from context_bench.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).parent))
 import blocks as documentation  # noqa: E402
+import outcomes  # noqa: E402
 import reference  # noqa: E402
 
 PAGES = {page.relative_to(ROOT).as_posix(): documentation.blocks(page) for page in documentation.pages()}
@@ -39,7 +45,8 @@ LESS = (
     (r"tokens=32k", "tokens=1200"),
     (r"bundled:long-context(?= )", "bundled:long-context:tokens=1200"),
     (r"turns=10k", "turns=100"),
-    (r"(memory .*bundled:recall-lab -n 2)$", r"\1 --reader none"),  # the bundled model reads slowly
+    (r"(?<=memory )(.*bundled:recall-lab)( -n 2)$", r"\1:turns=40\2 --reader none"),  # the bundled model reads slowly
+    (r"bundled:recall-lab:turns=40 -n 2", "bundled:recall-lab:turns=40 -n 1"),
 )
 #: A gate that does not hold on less is no fault of the page.
 HELD = {"gate": {0, 4}, "compare": {0}, "wire": {0, 4}}
@@ -55,11 +62,13 @@ def run_python(block, names):
             importlib.invalidate_caches()
             importlib.import_module(Path(file[1]).stem)
         return ""
-    if re.search(r"^(async )?def test_", block.text, re.M):
+    if "import pytest" in block.text:
         return run_pytest(block)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(block.text, block.place, "exec"), names)
+        for test in re.findall(r"^def (test_\w+)\(\)", block.text, re.M):
+            names[test]()
     return said.getvalue()
 
 
@@ -68,7 +77,7 @@ def run_pytest(block):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_of_the_page.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
-    return ""
+    return done.stdout
 
 
 def write(name, text):
@@ -77,21 +86,56 @@ def write(name, text):
 
 
 def run_shell(block, world):
-    """Commands of ours in this process where a line is nothing else; in a real shell where it is more than that."""
+    """Commands of ours in this process; what only a shell can do in a shell."""
     less = block.text
     for pattern, smaller in LESS:
         less = re.sub(pattern, smaller, less, flags=re.M)
-    with world.proxies(block.text):
-        text = world.standing_in(less)
-        lines = [words for line in text.replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))]
-        plain = all(words[0] == "context-bench" for words in lines) and not re.search(r"[|&>$<;]\s|\$", text)
-        if not plain:
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], capture_output=True, text=True, timeout=180)
-            assert done.returncode in allowed(text.split()), f"{block.place}\n{done.stdout}{done.stderr}"
+    with world.proxies(block.text), contextlib.ExitStack() as serving:
+        text = HERE.sub(written, world.standing_in(less))
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["export"]:
+                os.environ.update(word.split("=", 1) for word in words[1:])
+            elif words[:1] == ["context-bench"] and words[-1] == "&":
+                serving.callback(ended, subprocess.Popen(words[:-1]))
+                until_it_listens(words[words.index("--port") + 1])
+            elif words[:1] == ["context-bench"] and not SHELL.search(QUOTED.sub("", line)):
+                code = main(expanded(words[1:]))
+                assert code in allowed(words), f"{block.place}: {shlex.join(words)}"
+            elif words and not line.startswith(WAITING):
+                in_a_shell(line, block)
+
+
+#: A file that is written out in a block; quoted words; what makes a line one for a shell; what waits for or ends a server (done here).
+HERE = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END\n", re.M | re.S)
+QUOTED = re.compile(r"'[^']*'|#.*")
+SHELL = re.compile(r"[|&<>$;]")
+WAITING = ("until curl", "kill $!")
+
+
+def written(found):
+    write(found[1], found[2])
+    return ""
+
+
+def in_a_shell(line, block):
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True, timeout=180)
+    assert done.returncode in allowed(line.split()), f"{block.place}\n{done.stdout}{done.stderr}"
+
+
+def until_it_listens(port):
+    """Wait for a server of a block, as its page does."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port))):
             return
-        for words in lines:
-            code = main(expanded(words[1:]))
-            assert code in allowed(words), f"{block.place}: {shlex.join(words)}"
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens at {port}")
+
+
+def ended(program):
+    program.terminate()
+    program.wait(60)
 
 
 def allowed(words):
@@ -109,20 +153,27 @@ def expanded(words):
 
 @pytest.mark.program("bwrap")
 @pytest.mark.parametrize("page", [name for name, found in PAGES.items() if any(not block.reason for block in found)])
-def test_blocks_run_as_written(page, world, given):
+def test_blocks_run_as_written(page, world, given, capsys):
     given(page)
-    names = {"__name__": "page"}
+    capsys.readouterr()
+    names, said = {"__name__": "page"}, []
     for block in PAGES[page]:
-        if block.reason:
-            continue
-        if block.language == "python":
-            printed = run_python(block, names)
-            if block.prints is not None:
-                assert printed == block.prints, block.place
-        elif block.language == "sh":
-            run_shell(block, world)
-        elif block.language in ("toml", "json", "jsonl"):
-            read(block)
+        printed = "" if block.reason else run(block, world, names) + capsys.readouterr().out
+        said.append(printed)
+        if block.language == "python" and block.prints is not None and not block.reason:
+            assert printed == block.prints, block.place
+    outcomes.OUTCOMES.get(page, lambda *_: None)(said, names)
+
+
+def run(block, world, names):
+    """Whatever a block is for; what it printed through Python."""
+    if block.language == "python":
+        return run_python(block, names)
+    if block.language == "sh":
+        run_shell(block, world)
+    elif block.language in ("toml", "json", "jsonl"):
+        read(block)
+    return ""
 
 
 def read(block):
