@@ -1,19 +1,23 @@
 """The pictures of the documentation, from a real demo run: `pictures.py [STORE]` writes docs/pictures/*.png (`make pictures`).
 
 Report, list of runs and one row are of the store's run `demo`, which is made first if it is not there (about four minutes). Two runs
-compared are taken from the last run of the browser tests (build/pictures), which has two that can be compared.
+compared are taken from the last run of the browser tests (build/pictures), which has two that can be compared. The tour's report is of
+the run that docs/tour.md makes, by its own blocks.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 
+from blocks import blocks
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from context_bench.__main__ import main
@@ -96,6 +100,22 @@ def take(browser: Browser, viewer: Viewer, file: Path) -> None:
         context.close()
 
 
+def tour(browser: Browser) -> None:
+    """The report of the run that the tour's section on questions with known answers makes."""
+    Path("tour").mkdir()
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for block in blocks(ROOT / "docs" / "tour.md"):
+        if block.heading.startswith("4. ") and block.language in ("python", "sh"):
+            words = [sys.executable, "-c"] if block.language == "python" else ["bash", "-euc"]
+            subprocess.run([*words, block.text], cwd="tour", env=environment, check=True, stdout=subprocess.DEVNULL)
+    store = str(Path("tour") / DEFAULT_STORE)
+    assert main(["show", "first", "--store", store, "--output", "html", "--out", "tour.html"]) == 0
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    report(page, Path("tour.html").resolve())
+    page.screenshot(path=OUT / "tour.png", animations="disabled")
+    page.close()
+
+
 def copy_compared() -> None:
     """Two runs compared, as the tests took them."""
     for window in WINDOWS:
@@ -127,6 +147,7 @@ def go(store: Path) -> None:
         with viewing() as viewer, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"])
             take(browser, viewer, Path("report.html").resolve())
+            tour(browser)
             browser.close()
     check()
 

@@ -21,6 +21,9 @@ PLACE = ROOT / "docs" / "reference"
 #: The public modules, in the order of the menu.
 FACADES = (
     "context_bench",
+    "context_bench.types",
+    "context_bench.results",
+    "context_bench.runner",
     "context_bench.evaluators",
     "context_bench.metrics",
     "context_bench.datasets",
@@ -35,6 +38,7 @@ FACADES = (
     "context_bench.tap",
     "context_bench.replay",
     "context_bench.registry",
+    "context_bench.viewer",
     "context_bench.testing",
 )
 
@@ -280,11 +284,12 @@ def _formats() -> str:
 
 
 def _plots() -> Iterator[str]:
-    kinds = getattr(importlib.import_module("context_bench.reports.charts"), "KINDS", None)
-    if kinds:
-        yield "## Plots\n"
-        yield "For `plot RUN --kind`.\n"
-        yield table(("kind", "what"), ((f"`{name}`", _first(kind) if callable(kind) else str(kind)) for name, kind in dict(kinds).items()))
+    from context_bench.reports.charts import KINDS
+
+    yield "## Plots\n"
+    yield "For `plot RUN --kind`; each is in the report as well, where a run has what it takes.\n"
+    drawn = ((f"`{kind}`", _first(importlib.import_module(f"context_bench.reports.charts.{module}"))) for kind, module in KINDS.items())
+    yield table(("kind", "what"), drawn)
 
 
 def _commands() -> str:

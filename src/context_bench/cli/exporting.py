@@ -23,6 +23,7 @@ def export_rows(store: Any, record: Any, format: str, out: Path | None, system: 
 
 
 def _jsonl(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+    """The rows with question, context, answer, scores and their reasons, one JSON object a line."""
     from context_bench.reports.jsonl_out import write_jsonl
     from context_bench.runner import answered
 
@@ -31,6 +32,7 @@ def _jsonl(store: Any, record: Any, out: Path | None, system: str | None) -> Non
 
 
 def _parquet(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+    """The rows as one Parquet table, for data frames."""
     from context_bench.engine import rows
     from context_bench.reports.parquet_out import write_parquet
     from context_bench.runner import answered
@@ -43,6 +45,7 @@ def _parquet(store: Any, record: Any, out: Path | None, system: str | None) -> N
 
 
 def _inspect(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+    """Inspect's logs (`.eval`), one for each system and dataset; its viewer and tools read them."""
     from context_bench.reports.inspect_log import write_log
     from context_bench.runner import answered
 
@@ -81,6 +84,7 @@ def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
 
 
 def _memory(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+    """Of a run of memories, for each question what was found, with its evidence, the answer and the scores."""
     import json
 
     from context_bench import __version__
@@ -99,6 +103,7 @@ def _memory(store: Any, record: Any, out: Path | None, system: str | None) -> No
 
 
 def _results(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+    """Of a run of compressors everything its report is made of: probes, answers, scores, each compressed text once."""
     from context_bench.cli.runs import result_of
     from context_bench.reports.compression.results import write_results
     from context_bench.runner import answered
