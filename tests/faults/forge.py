@@ -6,6 +6,7 @@ Orders are lines of JSON on stdin. `{"start": SCENE, "arguments": {…}, "fault"
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -36,7 +37,8 @@ def child(order, place):
         traceback.print_exc()
         code = 70
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # the scene may have closed it
+            stream.flush()
     os._exit(code)
 
 

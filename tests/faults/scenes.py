@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
+import signal
+import sys
+import threading
 from pathlib import Path
 
 from context_bench.core.tokens import count_tokens
-from context_bench.engine import Arm, RunSettings, execute, open_store, rescore, run_of, setups, spent
+from context_bench.engine import Arm, RunSettings, execute, open_store, rescore, rows, run_of, setups, spent
 from context_bench.evaluators import LLMJudge
 from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
@@ -136,6 +140,91 @@ def rescored(url, where):
         return told(store)
 
 
+class Panic(BaseException):
+    """What bindings to Rust raise."""
+
+
+class Odd:
+    """Answers four examples, and does something else when it comes to the fifth."""
+
+    name = "odd"
+
+    def __init__(self, kind, folder):
+        self.kind, self.folder = kind, folder
+
+    def fingerprint(self):
+        return {"class": "Odd"}
+
+    def process(self, example):
+        if example["id"] == 4:
+            return getattr(self, self.kind)(example)
+        return {**example, "response": "fine"}
+
+    well = staticmethod(lambda example: {**example, "response": "fine"})
+
+    def hangs(self, example):
+        threading.Event().wait()
+
+    def exits(self, example):
+        os._exit(9)
+
+    def panics(self, example):
+        raise Panic("a library gave up")
+
+    def stops(self, example):
+        return next(iter(()))
+
+    def closes_a_generator(self, example):
+        raise GeneratorExit
+
+    def recurses(self, example):
+        return self.recurses(example)
+
+    def has_no_memory(self, example):
+        raise MemoryError
+
+    def forks(self, example):
+        os.fork()
+        return {**example, "response": "fine"}
+
+    def leaves_the_folder(self, example):
+        os.chdir(self.folder)
+        os.environ.clear()
+        return {**example, "response": "fine"}
+
+    def closes_stdout(self, example):
+        os.close(1)
+        sys.stdout.close()
+        return {**example, "response": "fine"}
+
+    def blocks_signals(self, example):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        return {**example, "response": "fine"}
+
+    def says_much(self, example):
+        return {**example, "response": "much " * 20_000_000}
+
+
+class OddAsync(Odd):
+    """The same, on the loop."""
+
+    async def aprocess(self, example):
+        return self.process(example)
+
+
+def odd(where, kind, folder, on_loop=False, workers=1):
+    """A run of a system that misbehaves on one of six examples: its counts and the errors in its rows."""
+    system = (OddAsync if on_loop else Odd)(kind, folder)
+    given = ({"id": number, "context": f"Box {number}.", "question": "?"} for number in range(6))
+    os.chdir(Path(where).parent)
+    with open_store(Path(where).name) as store:
+        settings = RunSettings(late_grace=0.0, example_timeout=0.5 if kind == "hangs" else None, max_workers=workers)
+        done = asyncio.run(execute(store, name="r", arms=[Arm(system)], examples=given, evaluators=[], manifest={}, settings=settings))
+        found = list(rows(store, "r"))
+        errors = {str(row.example_id): row.errors["system"] for row in found if row.failed}
+        return {"done": done.counts["done"], "failed": done.counts["failed"], "rows": len(found), "errors": errors}
+
+
 def command(argv):
     """A command line; the exit code is its own."""
     from context_bench.__main__ import main
@@ -149,7 +238,21 @@ def warm(url, folder):
     whole(url, str(folder / "warm.db"))
     rescored(url, str(folder / "warm.db"))
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-        command(["show", "r", "--store", str(folder / "warm.db"), "--output", "json"])
+        command(["show", "r", "--store", str(folder / "warm.db"), "--output", "json", "--score-field", "right"])
+    (folder / "warm.jsonl").write_text('{"id": 1, "context": "Box 1 holds word1.", "question": "?", "answer": "word1"}')
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        given = [
+            "--proxy",
+            url,
+            "--dataset",
+            str(folder / "warm.jsonl"),
+            "--store",
+            str(folder / "command.db"),
+            "--output",
+            "json",
+            "--quiet",
+        ]
+        command(["run", *given, "--model", "m", "--price", "m=1,2"])
 
 
-SCENES = {"whole": whole, "rescored": rescored, "command": command}
+SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "command": command}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
@@ -12,11 +13,31 @@ from typing import Any
 
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
     """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays free."""
+    pid = os.getpid()
     if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    context = contextvars.copy_context()
-    result = await asyncio.get_running_loop().run_in_executor(pool, lambda: context.run(function, *args, **kwargs))
-    return await result if inspect.isawaitable(result) else result
+        result = await function(*args, **kwargs)
+    else:
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs))
+        if inspect.isawaitable(result):
+            result = await result
+    _only_in(pid)
+    return result
+
+
+def _in_thread(pid: int, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except (StopIteration, GeneratorExit) as error:  # these mean something else where a coroutine waits: it would never hear of them
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+    finally:
+        _only_in(pid)
+
+
+def _only_in(pid: int) -> None:
+    """A plug-in that forks may come back twice; the copy of this program that the child then is must not go on with the work."""
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 def method(plugin: Any, *names: str) -> Callable[..., Any] | None:

@@ -193,7 +193,9 @@ async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callab
             answer.found = await _within(limit, act, hand)
     except STOPS as error:
         answer.stop = error
-    except Exception as error:
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # libraries have failures of their own that are no `Exception`, such as a panic in Rust
         answer.error = describe(error)
     finally:
         answer.elapsed, answer.waited = bench.clock.monotonic() - started, ledger.waited

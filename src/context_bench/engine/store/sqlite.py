@@ -97,8 +97,11 @@ class SqliteFile:
 
     def _still_there(self, connection: Connection) -> None:
         """A file that was removed or replaced can be written on for as long as it is open, and all of it is lost."""
+        if "path" not in connection.info:  # as it was opened, wherever this process has gone since
+            connection.info["path"] = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
+            connection.rollback()
         try:
-            found = os.stat(self.path)
+            found = os.stat(connection.info["path"])
             here = (found.st_dev, found.st_ino)
         except OSError:
             here = None

@@ -1,0 +1,57 @@
+"""Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run is resumable."""
+
+
+import pytest
+
+OWN_FAILURES = {
+    "hangs": "TimedOut",
+    "panics": "Panic",
+    "stops": "RuntimeError: StopIteration",
+    "closes_a_generator": "RuntimeError: GeneratorExit",
+    "recurses": "RecursionError",
+    "has_no_memory": "MemoryError",
+}
+HARMLESS = ["leaves_the_folder", "closes_stdout", "blocks_signals", "forks", "says_much"]
+
+
+@pytest.fixture
+def odd(forge, place):
+    def played(kind, **options):
+        (place / "elsewhere").mkdir(exist_ok=True)
+        return forge.play("odd", where=str(place / "store.db"), kind=kind, folder=str(place / "elsewhere"), **options)
+
+    return played
+
+
+@pytest.mark.parametrize("kind", OWN_FAILURES)
+def test_what_a_system_fails_of_is_its_rows_failure(odd, kind):
+    status, said, out = odd(kind)
+    assert status == 0, out
+    assert (said["done"], said["failed"], said["rows"]) == (6, 1, 6)
+    assert said["errors"]["4"].startswith(OWN_FAILURES[kind])
+    status, said, out = odd("well")
+    assert (status, said["done"], said["failed"]) == (0, 1, 0), out
+
+
+@pytest.mark.parametrize("kind", ["panics", "recurses", "stops"])
+def test_the_same_on_the_loop(odd, kind):
+    status, said, out = odd(kind, on_loop=True, workers=3)
+    assert status == 0, out
+    assert (said["done"], said["failed"], list(said["errors"])) == (6, 1, ["4"])
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_what_it_does_to_the_process_harms_no_row(odd, place, kind, on_loop):
+    status, said, out = odd(kind, on_loop=on_loop)
+    assert status == 0, out
+    assert (said["done"], said["failed"], said["rows"]) == (6, 0, 6)
+    assert not any((place / "elsewhere").iterdir())
+
+
+def test_one_that_ends_the_process_leaves_a_run_that_goes_on(odd):
+    status, _, _ = odd("exits")
+    assert status == 9
+    status, said, out = odd("well")
+    assert status == 0, out
+    assert (said["done"], said["rows"]) == (2, 6)
