@@ -33,6 +33,10 @@ _EXACT_PREFIXES: tuple[tuple[str, str], ...] = (
 )
 
 
+#: Characters from which on a count is remembered.
+_LONG = 256
+
+
 class TokenCounter(Protocol):
     """Counts tokens of a text; `exact` says whether the model counts the same way."""
 
@@ -63,27 +67,33 @@ class VocabularyCounter:
 
     name: str = DEFAULT_ENCODING
     exact: bool = True
-    remembered: int = 65_536
+    remembered: int = 16_384
     _seen: dict[str, int] = field(default_factory=dict, repr=False)
 
     def count(self, text: str) -> int:
         """Tokens of `text`; 0 for the empty text."""
-        if not text:
-            return 0
-        if len(text) < 256:
-            return self._count(text)
-        key = hash_bytes(text.encode("utf-8", "surrogatepass"))
-        if (known := self._seen.get(key)) is not None:
-            return known
-        if len(self._seen) >= self.remembered:
-            self._seen.clear()
-        tokens = self._seen[key] = self._count(text)
-        return tokens
+        return self.total((text,))
 
-    def _count(self, text: str) -> int:
+    def total(self, texts: Iterable[str]) -> int:
+        """Tokens of all `texts` together, in one call of the tokenizer: half of what a short text costs is the call."""
+        known, fresh, keys = 0, [], []
+        for text in texts:
+            key = hash_bytes(text.encode("utf-8", "surrogatepass")) if len(text) >= _LONG else ""
+            if (count := self._seen.get(key) if key else None) is not None:
+                known += count
+            elif text:
+                fresh.append(utf8_safe(text))
+                keys.append(key)
+        return known + sum(self._counted(fresh, keys)) if fresh else known
+
+    def _counted(self, texts: list[str], keys: list[str]) -> list[int]:
         from toktok import batch_count
 
-        return int(batch_count([utf8_safe(text)], self.name, threads=1)[0])
+        counts: list[int] = batch_count(texts, self.name, threads=1)
+        if len(self._seen) + len(keys) > self.remembered:
+            self._seen.clear()
+        self._seen.update((key, count) for key, count in zip(keys, counts, strict=True) if key)
+        return counts
 
     def truncate(self, text: str, tokens: int) -> str:
         """The longest prefix of `text` with at most `tokens` tokens."""

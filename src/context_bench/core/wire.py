@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.calling import method
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.tokens import TokenCounter
 
@@ -64,17 +65,20 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
 
     Roles and the chat template count 0.
     """
-    total, uncounted = 0, 0
+    texts: list[str] = []
+    uncounted = 0
     for message in request.messages:
         for part in message.parts:
             if part.text is None:
                 uncounted += 1
             else:
-                total += counter.count(part.text)
+                texts.append(part.text)
         if message.tool_calls:
-            total += counter.count(canonical_json(message.tool_calls))
+            texts.append(canonical_json(message.tool_calls))
     if request.tools:
-        total += counter.count(canonical_json(request.tools))
+        texts.append(canonical_json(request.tools))
+    together = method(counter, "total")  # a counter of one's own may only know one text at a time
+    total = sum(map(counter.count, texts)) if together is None else int(together(texts))
     return RequestTokens(total, counter.exact, uncounted)
 
 

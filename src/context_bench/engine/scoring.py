@@ -31,18 +31,24 @@ from context_bench.engine.plan import PlannedEvaluator, Score
 #: What ends a run when a plug-in raises it; every other exception is one row's failure.
 STOPS = (CostCapReached, StoreUnusable, MissingExtra, PreflightFailed)
 
-#: Seconds below which a plain `score()` is called on the loop, and above which it goes to a thread for good.
-_QUICK, _SLOW = 0.0005, 0.005
+#: Seconds below which a plain `score()` is called on the loop, and above which it goes to a thread for good; on a busy machine a quick one
+#: may seem slow now and then, so that it takes as many slow calls.
+_QUICK, _SLOW, _SLOW_CALLS = 0.0005, 0.005, 3
 
 
 @dataclass(slots=True)
 class Scorer:
-    """One evaluator of a run. A plain `score()` runs in a thread until it has shown to be quick."""
+    """One evaluator of a run. A plain `score()` runs in a thread until it has shown to be quick, or from the start on the loop if the
+    evaluator says that it is (`quick = True`).
+    """
 
     planned: PlannedEvaluator
     timeout: float | None = None
     _inline: bool = False
-    _settled: bool = False
+    _slow: int = 0  # slow calls on the loop
+
+    def __post_init__(self) -> None:
+        self._inline = getattr(self.planned.evaluator, "quick", False) is True
 
     async def score(self, example: Example, processed: Example, *, spend: Spend | None, pool: Executor | None) -> tuple[Score, Stop | None]:
         """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no verdict)."""
@@ -95,10 +101,11 @@ class Scorer:
         if (asynchronous := calling.method(evaluator, "ascore")) is not None:
             return await calling.call(asynchronous, example, processed, pool=pool)
         if self._inline:
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.thread_time()
             found = evaluator.score(example, processed)
             if time.perf_counter() - started > _SLOW:
-                self._inline, self._settled = False, True
+                self._slow = _SLOW_CALLS if time.thread_time() - worked > _SLOW else self._slow + 1
+                self._inline = self._slow < _SLOW_CALLS
             return await found if asyncio.iscoroutine(found) else found
         return await self._in_thread(evaluator, example, processed, pool)
 
@@ -114,8 +121,7 @@ class Scorer:
                 took = time.perf_counter() - started
 
         found = await calling.call(timed, example, processed, pool=pool)
-        if not self._settled and took < _QUICK:
-            self._inline = True
+        self._inline = self._slow < _SLOW_CALLS and took < _QUICK
         return found
 
 

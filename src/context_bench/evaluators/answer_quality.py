@@ -17,6 +17,7 @@ class AnswerQuality:
 
     name = "answer_quality"
     version = "1"
+    quick = True
     needs = ("answer",)
     fields = ("f1", "exact_match", "recall", "contains")
 

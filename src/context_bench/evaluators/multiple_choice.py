@@ -19,6 +19,7 @@ class MultipleChoiceAccuracy:
 
     name = "multiple_choice"
     version = "1"
+    quick = True
     needs = ("correct_letter",)
     fields = ("mc_accuracy",)
 

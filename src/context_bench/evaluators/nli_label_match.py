@@ -17,6 +17,7 @@ class NLILabelMatch:
 
     name = "nli_label_match"
     version = "1"
+    quick = True
     needs = ("answer",)
     fields = ("nli_accuracy",)
 

@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -39,6 +40,7 @@ _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 _LARGEST_REPLY = 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 _ANTHROPIC_VERSION = "2023-06-01"
+_MOST_HEADS = 64
 
 
 class Request(Protocol):
@@ -120,6 +122,7 @@ class ChatClient:
         self._clock, self._trust_env = clock, trust_env
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
+        self._heads: dict[Any, tuple[dict[str, str], list[str]]] = {}
 
     async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
         """Ask with plain chat messages; `params` are further fields of the body (`temperature`, `max_tokens` …)."""
@@ -160,13 +163,9 @@ class ChatClient:
 
     def _prepared(self, request: Request, ledger: Ledger | None, counter: TokenCounter | None) -> _Sending:
         model = str(request.body.get("model") or "")
-        headers = {"content-type": "application/json", **{name.lower(): value for name, value in request.headers.items()}}
-        headers |= self._headers | self._auth(request.wire, ledger)
-        if request.wire.startswith("anthropic"):
-            headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-        url = endpoint(self._base, request.path)
-        secrets = [*secrets_in(headers), *([self._key] if self._key else [])]
-        sending = _Sending(request, url, bare_url(url), headers, dump(request.body), model, secrets)
+        url, where = _addresses(self._base, request.path)
+        headers, secrets = self._head(request, ledger)
+        sending = _Sending(request, url, where, headers, dump(request.body), model, secrets)
         spending = ledger is not None and ledger.spend is not None
         if counter is not None or spending:
             counted = count_request(parse_request(request.wire, request.body), counter or counter_for(model))
@@ -174,6 +173,20 @@ class ChatClient:
         if spending:
             sending.worst = self._worst_case(sending)
         return sending
+
+    def _head(self, request: Request, ledger: Ledger | None) -> tuple[dict[str, str], list[str]]:
+        """The headers, and what in them is secret; put together once for requests that are alike and bear no mark."""
+        alike = None if ledger is not None and ledger.mark is not None else (request.wire, *request.headers.items())
+        if alike is not None and (known := self._heads.get(alike)) is not None:
+            return known
+        headers = {"content-type": "application/json", **{name.lower(): value for name, value in request.headers.items()}}
+        headers |= self._headers | self._auth(request.wire, ledger)
+        if request.wire.startswith("anthropic"):
+            headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
+        head = headers, [*secrets_in(headers), *([self._key] if self._key else [])]
+        if alike is not None and len(self._heads) < _MOST_HEADS:
+            self._heads[alike] = head
+        return head
 
     def _auth(self, wire: str, ledger: Ledger | None) -> dict[str, str]:
         """The key where the wire's clients put it, or the mark in its place; the mark as a header of its own beside it."""
@@ -350,6 +363,13 @@ def endpoint(base: str, path: str) -> str:
     else:
         whole = prefix + (bare if _VERSIONED.search(prefix) else path)
     return urlunsplit((parts.scheme, parts.netloc, whole, parts.query, ""))
+
+
+@lru_cache(maxsize=256)
+def _addresses(base: str, path: str) -> tuple[str, str]:
+    """The URL to call, and the same for people."""
+    url = endpoint(base, path)
+    return url, bare_url(url)
 
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
