@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from context_bench.cli.defaults import DEFAULT_MODEL
 from context_bench.cli.options import RunOptions
+from context_bench.llm.keyring import key_in
 
 #: Compression below this share counts as none, above the second as some.
 NOTHING, SOMETHING = 0.01, 0.05
@@ -43,7 +43,7 @@ def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str 
 async def _sent_now(options: RunOptions, tap: Any, url: str) -> str | None:
     from context_bench.systems.doctor import positive_control
 
-    return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=os.environ.get(options.api_key_env))
+    return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env))
 
 
 def _sentence(name: str, shape: str, control: str | None, *, sent: bool) -> str:

@@ -7,7 +7,6 @@ are never averaged together.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from context_bench.cli.session import Surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.keys import seed_of
+from context_bench.llm.keyring import key_in
 
 PLAIN_CONTROLS = ("full", "full#2", "none")
 BUDGETED_CONTROLS = ("head_tail", "random_drop", "bm25")
@@ -107,7 +107,7 @@ class ArmMaker:
     def proxy(self, proxy: ProxyOptions) -> Any:
         """A proxy under test."""
         client = self._client(proxy.url, (proxy.name or host_and_port(proxy.url)) + self.suffix, version=proxy.version)
-        client.proxy_key = os.environ.get(proxy.key_env) if proxy.key_env else None
+        client.proxy_key = key_in(proxy.key_env)
         return self._arm(client)
 
     def plain_control(self, name: str) -> Any:
@@ -183,7 +183,7 @@ class ArmMaker:
             url,
             model=self.model,
             name=name,
-            api_key=os.environ.get(options.api_key_env),
+            api_key=key_in(options.api_key_env),
             system_prompt=options.system_prompt,
             timeout=options.timeout,
             max_retries=options.retries,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -18,6 +17,7 @@ from context_bench.cli.options import Comma, Many, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, run_name, store_of, surroundings, warn
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, ProbeType
+from context_bench.llm.keyring import key_in
 
 #: What every table has beside the systems; the last two in the size of each system.
 CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")
@@ -87,7 +87,7 @@ def _writer(url: str, model: str, key_env: str, timeout: float | None) -> Any:
 
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")
-    return ModelProbes(url, model, os.environ.get(key_env), timeout=timeout or 120.0)
+    return ModelProbes(url, model, key_in(key_env), timeout=timeout or 120.0)
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
@@ -212,7 +212,7 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
             proxy.url,
             proxy.name or host_and_port(proxy.url),
             clean=clean,
-            proxy_key=os.environ.get(proxy.key_env) if proxy.key_env else None,
+            proxy_key=key_in(proxy.key_env),
             version=proxy.version,
             **_asking(options, prices),
         )
@@ -229,7 +229,7 @@ def _asking(options: CompressOptions, prices: Any) -> dict[str, Any]:
     return {
         "model": options.model[0],
         "wire": WIRES[options.wire or "openai"],
-        "api_key": os.environ.get(options.api_key_env),
+        "api_key": key_in(options.api_key_env),
         "params": {**body, "max_tokens": options.max_tokens or 400},
         "timeout": options.timeout,
         "max_retries": options.retries,
@@ -256,7 +256,7 @@ def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spe
     from context_bench.cli.upstream import is_local
     from context_bench.systems.compressors import compressor_for
 
-    relay, key = around.reader or around.upstream, os.environ.get(options.api_key_env)
+    relay, key = around.reader or around.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
     return compressor_for(spec, relay=relay, model=options.model[0], api_key=key, prices=costs)
 
@@ -279,7 +279,7 @@ def responder(options: CompressOptions, around: Surroundings, prices: Any, *, ta
         around.reader,
         options.model[0],
         "responder",
-        os.environ.get(options.api_key_env),
+        key_in(options.api_key_env),
         options.system_prompt,
         timeout=options.timeout,
         extra_body={**body, "max_tokens": options.max_tokens or 400},
@@ -296,7 +296,7 @@ def _evaluators(options: CompressOptions, prices: Any) -> list[Any]:
 
     made = [build("evaluator", "probe_atoms", BUILTINS)]
     if options.judge_url:
-        key = os.environ.get(options.judge_key_env or options.api_key_env)
+        key = key_in(options.judge_key_env or options.api_key_env)
         told: dict[str, Any] = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
         told |= {"criteria": options.criteria, "visibility": options.visibility, "seed": options.seed, "rubric": options.rubric}
         made.append(build("evaluator", "rubric_judge", BUILTINS, defaults=told))

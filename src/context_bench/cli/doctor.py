@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from context_bench.cli import interrupts
+from context_bench.llm.keyring import key_in
 
 
 def command(
@@ -25,7 +26,6 @@ def command(
 
 
 async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
-    import os
 
     from context_bench.cli.options import RunOptions
     from context_bench.cli.session import surroundings
@@ -35,7 +35,7 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
     if tap is None:
         options.upstream = None
     async with surroundings(options) as around:
-        findings = await examine(proxy, recorder=around.tap, model=model, api_key=os.environ.get(api_key_env))
+        findings = await examine(proxy, recorder=around.tap, model=model, api_key=key_in(api_key_env))
     _print(findings, json)
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 

@@ -18,6 +18,7 @@ from context_bench.core.blinding import MarkRates, mark_rates
 from context_bench.core.calibrating import family_of, same_family, self_preference
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.pairwise import PairVerdict, PairwiseSummary, pairwise_summary
+from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
     from context_bench.evaluators.judge_audit import Audit, Item
@@ -209,9 +210,7 @@ def run_pairs(
         shared = [each for each in found.of(names[0]) if (each.example_id, each.trial) in theirs]
         chosen = sample(shared, items or len(shared), seed)
         graded = judge_of(found.record, *asked)
-        judge = PairwiseJudge(
-            graded.base_url, graded.model, os.environ.get(asked[2]), seed=seed, cache=_memory(found), cache_only=cache_only
-        )
+        judge = PairwiseJudge(graded.base_url, graded.model, key_in(asked[2]), seed=seed, cache=_memory(found), cache_only=cache_only)
         pairs = [(one, theirs[one.example_id, one.trial]) for one in chosen]
         verdicts, failed = interrupts.run(_compared(judge, pairs, workers, preflight=not cache_only))
         told = [(verdict, one.cluster) for (one, _), verdict in zip(pairs, verdicts, strict=True) if verdict is not None]

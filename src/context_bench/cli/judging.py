@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.blinding import opaque_id
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
+from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
     from context_bench.evaluators.judge_audit import Item
@@ -148,7 +148,7 @@ def judge_of(
     known |= {"rubric": options.get("rubric"), "replicates": had.get("replicates")}
     chosen = {name: value for name, value in (known | settings).items() if value is not None}
     name = model or had.get("model") or options.get("judge_model") or "gpt-4"
-    return RubricJudge(str(base), name, os.environ.get(key_env), cache=cache, cache_only=cache_only, **chosen)
+    return RubricJudge(str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen)
 
 
 def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:

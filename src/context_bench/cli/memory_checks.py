@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli import interrupts
+from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
     from context_bench.systems.memories.ops import SuiteResult
@@ -38,13 +39,11 @@ def doctor(
     json: JsonOption = False,
 ) -> int:
     """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
-    import os
-
     from context_bench.systems.memories import make_memory
     from context_bench.systems.memories.doctor import examine
 
     async def examined() -> list[Any]:
-        return await examine(make_memory(system, relay=relay, api_key=os.environ.get(api_key_env)), force=force, seconds=seconds)
+        return await examine(make_memory(system, relay=relay, api_key=key_in(api_key_env)), force=force, seconds=seconds)
 
     findings = interrupts.run(examined())
     if json:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from context_bench.cli.options import RunOptions
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, parse_spec
+from context_bench.llm.keyring import key_in
 
 #: Evaluators that ask a model.
 _JUDGES = ("llm_judge", "memory_judge", "false_memory", "rubric_judge")
@@ -56,7 +56,7 @@ def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices:
     """One evaluator; a judge gets endpoint, model and key of the `--judge-…` options, unless its specification says otherwise."""
     defaults: dict[str, Any] = {}
     if parse_spec(spec).target in _JUDGES and options.judge_url:
-        key = os.environ.get(options.judge_key_env or options.api_key_env)
+        key = key_in(options.judge_key_env or options.api_key_env)
         defaults = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
         if accounts is not None and (limiter := accounts.of_judge(options.judge_url)) is not None:
             defaults["limiter"] = limiter

@@ -13,6 +13,7 @@ from context_bench.cli.arms import Cell, refuse_equal_names
 from context_bench.cli.options import Comma, Many, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.llm.keyring import key_in
 
 #: What a report needs to be read: what nothing, chance and everything score on these very questions.
 FLOORS = ("none", "random", "full_context", "oracle")
@@ -87,7 +88,7 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
         options.reader = options.relay or "embedded"
     if options.reader == "embedded":
         _bundled_reader(options)
-    if options.api_key and not os.environ.get(options.api_key_env):
+    if options.api_key and not key_in(options.api_key_env):
         os.environ[options.api_key_env] = options.api_key
     if not options.judge_url and options.relay and "judge_model" in options.model_fields_set:
         options.judge_url = options.relay
@@ -267,7 +268,7 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
     relay = around.tap.url if around.tap is not None else around.upstream or around.reader
     apart = options.reader is None or options.relay not in (None, options.reader)
     reads_at = around.reader if apart else relay
-    key = os.environ.get(options.api_key_env)
+    key = key_in(options.api_key_env)
     cell = Cell({"model": own_reader or (options.model[0] if reads_at is not None else "no reader"), "shape": "memory"})
     for spec, floor in memories:
         memory = make_memory(spec, relay=relay, model=options.model[0], api_key=key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from context_bench.cli.options import Many, ProxyOptions, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput
+from context_bench.llm.keyring import key_in
 
 TAP_PORT = "9090"
 PASSTHROUGH = ("full", "full#2")
@@ -117,8 +117,8 @@ def _arm(options: ReplayOptions, prices: Any, wire: str, url: str, name: str, pr
             name,
             model=options.model[0] if options.model else None,
             wire=wire,
-            api_key=os.environ.get(options.api_key_env),
-            proxy_key=os.environ.get(proxy.key_env) if proxy and proxy.key_env else None,
+            api_key=key_in(options.api_key_env),
+            proxy_key=key_in(proxy.key_env) if proxy else None,
             timeout=options.timeout,
             max_retries=options.retries,
             prices=prices,

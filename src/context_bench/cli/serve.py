@@ -27,10 +27,11 @@ async def _serve(system: str, upstream: str, port: int) -> None:
     from rich.console import Console
 
     from context_bench.cli.upstream import started_upstream
+    from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
     from context_bench.systems.serve import Served
 
     console = Console(stderr=True, highlight=False)
     async with started_upstream(upstream) as url, Served(system, url, port=port) as served:
-        console.print(f"{visible(system)} on {served.url} → {visible(upstream)}; Ctrl-C ends it", markup=False)
+        console.print(f"{visible(system)} on {served.url} → {visible(redact(upstream))}; Ctrl-C ends it", markup=False)
         await asyncio.Event().wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -16,6 +15,7 @@ from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
+from context_bench.llm.keyring import key_in
 
 
 def run_session(options: RunOptions) -> int:
@@ -82,7 +82,7 @@ async def _tap(stack: AsyncExitStack, options: RunOptions, around: Surroundings)
         port=options.tap_port,
         marker=options.marker,
         record=options.record,
-        upstream_key=os.environ.get(options.api_key_env),
+        upstream_key=key_in(options.api_key_env),
     )
     return await stack.enter_async_context(own)
 

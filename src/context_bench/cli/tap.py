@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from context_bench.cli import interrupts
 from context_bench.core.errors import BadInput
+from context_bench.llm.keyring import key_in
 
 
 def command(
@@ -24,7 +24,7 @@ def command(
     """Record what really reaches the provider: point your proxy's own upstream setting at this port."""
     if not upstream:
         raise BadInput("tap: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
-    key = os.environ.get(upstream_key_env) if upstream_key_env else None
+    key = key_in(upstream_key_env)
     if upstream_key_env and not key:
         raise BadInput(f"tap: the variable {upstream_key_env} (--upstream-key-env) is not set")
     interrupts.run(_serve(port, upstream, key, marker, record, out, model))

@@ -11,6 +11,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from context_bench.llm.keyring import keys_told
+from context_bench.llm.redact import without_parameters
+
 HIDDEN = "[redacted]"
 _NAMED = re.compile(
     r"api_?key|secret|token$|_token_|passw|credential|authorization|auth_?header|cookie|^key$|_key$|x-api-key", re.IGNORECASE
@@ -33,11 +36,11 @@ class Secrets:
         return data
 
     def text(self, text: str) -> str:
-        """A message without secrets and without user names and passwords in URLs."""
+        """A message without secrets, and without user names, passwords and keys in URLs."""
         for secret in self.texts:
             if secret in text:
                 text = text.replace(secret, HIDDEN)
-        return _USERINFO.sub("", text) if "://" in text else text
+        return without_parameters(_USERINFO.sub("", text)) if "://" in text else text
 
     def value(self, value: Any) -> Any:
         """A JSON-like value with every text cleaned; entries named like a secret are dropped."""
@@ -55,8 +58,10 @@ class Secrets:
 
 
 def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = None) -> Secrets:
-    """Secrets in the environment (variables named like one) and in the attributes of plug-ins (named like one, or URLs with a password)."""
-    found: set[str] = set()
+    """Secrets in the environment (variables named like one, or by the user as one) and in the attributes of plug-ins (the same, and URLs
+    with a password).
+    """
+    found: set[str] = set(keys_told())
     for name, value in (os.environ if environment is None else environment).items():
         if _NAMED.search(name):
             found.add(value)

@@ -30,7 +30,7 @@ from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
 from context_bench.llm.pacing import Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.llm.redact import bare_url, secrets_in
+from context_bench.llm.redact import bare_url, masked, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, session_for
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
@@ -140,7 +140,7 @@ class ChatClient:
         while True:
             result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
             if isinstance(result, Reply):
-                return result
+                return _unquoted(result, sending.secrets)
             if not result.again or attempt > self.policy.max_retries:
                 raise result.error
             pause = self.policy.delay(attempt, result.asked)
@@ -407,6 +407,15 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     if result is not None and result.limited:
         return Outcome.LIMITED
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
+
+
+def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
+    """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
+    reply.text, reply.reasoning, reply.refusal = (text and masked(text, secrets) for text in (reply.text, reply.reasoning, reply.refusal))
+    for call in reply.tool_calls:
+        if isinstance(call.get("arguments"), str):
+            call["arguments"] = masked(call["arguments"], secrets)
+    return reply
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,19 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return _WORD.sub(lambda word: MASK if "***" in word[0] else word[0], text) if "***" in text else text
 
 
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """`text` without `secrets` of eight characters and more, and otherwise as it is: for answers, which guesses would falsify."""
+    for secret in secrets:
+        if len(secret) >= _WINDOW and secret in text:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def without_parameters(text: str) -> str:
+    """`text` without the values of parameters of URLs that are named like a secret (`?api_key=…`)."""
+    return _PARAMETER.sub(rf"\1{MASK}", text)
+
+
 def secrets_in(headers: Mapping[str, str]) -> list[str]:
     """The values of those headers that carry credentials, with and without their scheme (`Bearer …`)."""
     values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]

@@ -25,6 +25,8 @@ REPLY = ("response", "reply")
 TOLD = ("session_id", "sessionId", "conversation_id", "thread_id", "trace_id")
 #: Fields of a log line that are the log's and not the body's, where a line is both.
 COLUMNS = frozenset({*REPLY, *TOLD, "id", "timestamp"})
+#: What gateways log among a body's fields and no wire has there: who asked, with which key.
+_LOGINS = frozenset({"headers", "extra_headers", "default_headers", "http_headers", "api_key", "authorization"})
 _SYSTEM = ("system", "developer")
 
 
@@ -49,6 +51,10 @@ class Logged:
     meta: dict[str, Any] = field(default_factory=dict)
     answer_id: str | None = None
     follows: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _LOGINS.isdisjoint(self.body):
+            self.body = {name: value for name, value in self.body.items() if name not in _LOGINS}
 
 
 #: Why a line without a body is passed over.

@@ -340,10 +340,13 @@ async def test_no_text_or_record_holds_a_key(status: int) -> None:
 
 async def test_credentials_in_the_url_are_a_login() -> None:
     async def told(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"choices": [{"message": {"content": request.headers["authorization"]}}]})
+        sent.append(request.headers["authorization"])
+        return web.json_response({"choices": [{"message": {"content": f"You are {sent[-1]}"}}]})
 
+    sent: list[str] = []
     async with handler(told) as url, ChatClient(url.replace("http://", "http://me:p%40w@")) as client:
-        assert (await client.chat("m", SAY)).text == "Basic bWU6cEB3"
+        assert (await client.chat("m", SAY)).text == "You are [key]"  # whoever quotes the login, it is not kept
+    assert sent == ["Basic bWU6cEB3"]
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "naïve", "nul\0"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from context_bench.core.errors import BadInput, BadReply, BadSpec
 from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, secrets_in
 from context_bench.llm.sessions import leave
 from context_bench.systems.compressors._messages import Messages
@@ -125,7 +125,7 @@ def _key(target: str, auth: Mapping[str, Any] | None) -> tuple[str, str] | None:
         or auth.keys() - {"env", "header", "value"}
     ):
         raise BadSpec(target, ["[auth] is expected to have env (the name of a variable), and may have header and value (with {key} in it)"])
-    found = os.environ.get(str(variable))
+    found = key_in(str(variable))
     if not found:
         raise BadInput(f"{target} takes its key from {variable}, which is not set")
     return header, value.replace("{key}", found.strip())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import aiohttp
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
 from context_bench.core.jsontext import load_json
 from context_bench.llm.failures import Failure, of_exception, of_status
+from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
 from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import leave, session_for
@@ -200,7 +200,7 @@ def auth_of(reading: Reading, auth: Mapping[str, Any]) -> Key | None:
     if not all(isinstance(one, str) for one in (variable, header, value)) or "{key}" not in value:
         reading.faults.append("[auth] is expected to be env = NAME OF A VARIABLE, header = NAME, value = TEXT with {key} in it")
         return None
-    found = os.environ.get(str(variable))
+    found = key_in(str(variable))
     if not found:
         raise BadInput(f"{reading.where}: [auth] env names {variable}, which is not set")
     return Key(str(header), str(value).replace("{key}", found))
