@@ -238,7 +238,8 @@ def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None)
         default=ROUGH_BELOW,
     )
     if clusters < MIN_CLUSTERS:
-        notes.append(f"Only {clusters} independent unit(s): with fewer than {MIN_CLUSTERS} no interval is given, for it would mislead.")
+        units = f"{clusters} independent unit{'s' if clusters != 1 else ''}"
+        notes.append(f"Only {units}: with fewer than {MIN_CLUSTERS} no interval is given, for it would mislead.")
     elif clusters < ROUGH_BELOW:
         notes.append(f"Intervals are rough: only {clusters} independent units.")
     trials = max((each.trials for each in columns.values()), default=1)

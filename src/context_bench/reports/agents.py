@@ -102,7 +102,7 @@ def _against(told: dict[str, Any]) -> Section | None:
     if not rows:
         return None
     about = f"{base} = 1, on the pairs of task and trial that both finished; below 1 the arm took less."
-    return Section("agent-ratios", f"Against {base}", tables=[Table("agent-ratios", columns, rows, about=about, keys=2)])
+    return Section("agent-ratios", f"What it took, against {base}", tables=[Table("agent-ratios", columns, rows, about=about, keys=2)])
 
 
 def _without_one(told: dict[str, Any]) -> Section | None:

@@ -88,6 +88,9 @@ def _summary(page: Page, link: Callable[[Change], str | None] | None, *, rows_no
             verdicts=DrawnVerdicts.of(page.verdicts),
             changes=[(change, link(change) if link else None) for change in page.changes],
             sections=[DrawnSection.of(section) for section in page.sections],
+            timing=sorted(
+                page.timing.items(), key=lambda entry: page.systems.index(entry[0]) if entry[0] in page.systems else len(page.systems)
+            ),
             rows_note=rows_note,
             manifest=visible(json.dumps(page.manifest, indent=2, ensure_ascii=False), 200_000, lines=True) if page.manifest else "",
         )
@@ -116,6 +119,8 @@ def environment() -> Environment:
     )
     made.filters["visible"] = visible
     made.filters["breakable"] = _breakable
+    made.filters["unbroken"] = lambda title: title.replace(" %", "\u00a0%")
+    made.filters["duration"] = _duration
     made.tests["figure"] = lambda value: isinstance(value, Figure)
     return made
 
@@ -123,3 +128,11 @@ def environment() -> Environment:
 def _breakable(text: object) -> Markup:
     """A name that may be broken after its separators."""
     return Markup(re.sub(r"([@/·])", r"\1<wbr>", str(escape(visible(text, 300)))))
+
+
+def _duration(seconds: float) -> str:
+    """A time to read: "0.42 s", "48.6 s", "4 min 23 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

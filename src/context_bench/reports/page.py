@@ -79,7 +79,7 @@ def _seconds(value: float) -> str:
 
 
 def _number(value: float) -> str:
-    if value == int(value) and abs(value) < 1e15:
+    if (value == int(value) and abs(value) < 1e15) or 1e4 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:,.4f}" if 1e-3 <= abs(value) < 1e9 else f"{value:.4g}"
 

@@ -224,6 +224,8 @@ def changed(row: EvalRow) -> bool | None:
         return True
     if sent is None or forwarded is None or source_of(row) == "usage":
         return None  # the provider counts by rules of its own
+    if not sent and source_of(row) == "context":
+        return None  # what it made its context of is not in the example
     return sent != forwarded
 
 

@@ -45,6 +45,15 @@ _HEADERS = {
 }
 
 
+def shown_place(name: str) -> str:
+    """A store's name as it is shown: below the current folder relative to it, below the home folder with `~`; addresses as they are."""
+    path = Path(name)
+    for folder, mark in ((Path.cwd(), Path()), (Path.home(), Path("~"))):
+        if path.is_absolute() and path.is_relative_to(folder) and folder != Path("/"):
+            return str(mark / path.relative_to(folder))
+    return name
+
+
 class Viewer:
     """The pages of one store on loopback: `async with Viewer(path, result_of=...) as viewer: viewer.url`.
 
@@ -185,7 +194,7 @@ class Viewer:
         return self._page("fault.html.j2", status=status, code=status, text=text)
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
-        html = pages.render(template, store=self.library.store.name, **values)
+        html = pages.render(template, store=shown_place(self.library.store.name), **values)
         return web.Response(body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8")
 
     # Pages

@@ -166,3 +166,8 @@ def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
     [gap] = charts["forest-types"].of(Gap)
     assert (gap.group, gap.difference.value, gap.tone) == ("multi-hop", -0.1, "neutral")
     assert {part.name for part in charts["failures"].of(Part)} == set(result.summary)
+
+
+def test_scores_that_are_all_zero_get_no_room_below_zero() -> None:
+    points = [Point(name, Figure(0.0, "score"), Figure(100.0, "tokens")) for name in ("a", "b")]
+    assert not [text for text in texts(svg(Chart("p", "pareto", "", "", "x", "y", points))) if text.startswith(("-", "−"))]

@@ -11,6 +11,7 @@ from context_bench.engine import list_runs, open_store, rows
 from context_bench.engine.store import browsing, searching
 from context_bench.viewer import Viewer
 from context_bench.viewer.asking import PAGE
+from context_bench.viewer.server import shown_place
 
 from .conftest import HOSTILE, Speller, examples, run, session_with
 
@@ -265,3 +266,13 @@ async def _until(stream, *wanted):
             event = (await stream.content.readuntil(b"\n\n")).decode().strip()
             if all(each in event for each in wanted):
                 return event
+
+
+def test_a_store_is_named_without_the_folders_above_here_and_home(tmp_path, monkeypatch):
+    (tmp_path / "home" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "home" / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert shown_place(str(tmp_path / "home" / "here" / "store.db")) == "store.db"
+    assert shown_place(str(tmp_path / "home" / "store.db")) == "~/store.db"
+    assert shown_place("/elsewhere/store.db") == "/elsewhere/store.db"
+    assert shown_place("postgresql://host/base") == "postgresql://host/base"

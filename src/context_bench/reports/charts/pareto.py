@@ -45,7 +45,7 @@ def draw(chart: Chart, width: int) -> Any:
     xs = extent([end for p in points for end in (p.cost.value, p.cost.low, p.cost.high)], zero=True)
     ys = extent([end for p in points for end in (p.quality.value, p.quality.low, p.quality.high)])
     left, right, x_ticks = nice(*xs, 4 if narrow(width) else 6)
-    low, high, y_ticks = nice(*ys, 6)
+    low, high, y_ticks = _upright(nice(*ys, 6), ys[0])
     frame = _Frame((left, right), (low, high), width - _LEFT - _RIGHT, 300 if narrow(width) else 360)
     places = apart([(frame.across(point.cost.value), frame.down(point.quality.value)) for point in points])
     labels = beside([names[point.name] for point in points], points, places, frame)
@@ -64,6 +64,12 @@ def draw(chart: Chart, width: int) -> Any:
     marks += [layer.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")) for layer in (hollow, filled)]
     marks += _texts([label for label in labels if label is not None], x, y, frame)
     return alt.layer(*marks).properties(width=frame.width, height=frame.height)
+
+
+def _upright(ends: tuple[float, float, list[float]], least: float) -> tuple[float, float, list[float]]:
+    """Without room below zero where no value is: scores that are all the same would get some on both sides."""
+    low, high, ticks = ends
+    return (0.0, high, [tick for tick in ticks if tick >= 0]) if low < 0 <= least else ends
 
 
 def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def run_facts(material: Material) -> list[tuple[str, Any]]:
     answers = "sentence reader (no model)" if responder == "sentence" else named or responder
     sets = material.result.manifest.get("datasets")
     counts = mapping(mapping(sets[0]).get("counts")) if isinstance(sets, list) and sets else {}
-    spread = f"{counts.get('points')} points of {counts.get('sessions')} sessions" if counts.get("points") else None
+    points, sessions = counts.get("points"), counts.get("sessions")
+    spread = f"{points} point{'s' if points != 1 else ''} of {sessions} session{'s' if sessions != 1 else ''}" if points else None
     return [("Answered by", answers), ("Compressed at", about.get("points")), ("Over", spread), ("Graded by", _in_short(material) or None)]
 
 
