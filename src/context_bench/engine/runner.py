@@ -18,6 +18,7 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop, descr
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Example, Forwarded
 from context_bench.core.tokens import counter_for
+from context_bench.engine.alive import signs_of_life
 from context_bench.engine.collecting import rare_collections
 from context_bench.engine.commit import GroupCommit
 from context_bench.engine.limits import enough_descriptors
@@ -216,7 +217,8 @@ class _Runner:
                 self.progress.note(note)
         status = INTERRUPTED
         try:
-            status = await self._work()
+            async with signs_of_life(lambda: self.in_database(self.writer.beat)):
+                status = await self._work()
         finally:
             executed = await self._end(status)
         return executed

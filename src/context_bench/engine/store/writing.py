@@ -30,8 +30,6 @@ _MANY = 400
 NEVER_ENDED = "Interrupted: the set-up never ended"
 #: (arm number, position, trial) → output, as the plan had it before.
 Planned = dict[tuple[int, int, int], int | None]
-#: Seconds between signs of life of a run, for processes on other hosts.
-_HEARTBEAT = 20.0
 #: Characters of a model's or a server's name that an index takes in any database.
 _LONGEST = 600
 
@@ -72,7 +70,6 @@ class Writer:
     run: Begun = field(init=False)
     _bodies: Bodies = field(init=False)
     _endpoints: dict[tuple[str, str], int] = field(default_factory=dict)
-    _beat: float = 0.0
     _pen: int = 0
     _written: int = 0
 
@@ -180,6 +177,11 @@ class Writer:
             connection.execute(adding.on_conflict_do_update(index_elements=["run", "arm"], set_=values))
         present = [arm.number for arm in self.arms]
         connection.execute(delete(schema.plan).where(schema.plan.c.run == run, schema.plan.c.arm.not_in(present)))
+
+    def beat(self) -> None:
+        """Show processes on other machines that this one still lives."""
+        living = update(schema.runs).where(schema.runs.c.number == self.run.number).values(updated=self.clock.now())
+        self._write(lambda connection: connection.execute(living), durable=False)
 
     def manifest(self, manifest: dict[str, Any]) -> None:
         """Write what the run says about itself."""
@@ -361,9 +363,6 @@ class Writer:
         told = {key: reply for outcome in outcomes for score in outcome.scores for key, reply in score.replies.items()}
         remember(connection, told, self.secrets, now)
         self._write_forwarded(connection, [(o.id, o.unit.takes, o.forwarded, self._keeps(o)) for o in made if o.forwarded])
-        if now - self._beat > _HEARTBEAT:
-            self._beat = now
-            connection.execute(update(schema.runs).where(schema.runs.c.number == self.run.number).values(updated=now))
 
     def _write_outputs(self, connection: Connection, made: Sequence[Outcome], now: float) -> None:
         if not made:
