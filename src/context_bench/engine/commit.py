@@ -38,10 +38,14 @@ class GroupCommit:
 
     async def put(self, outcome: Outcome) -> None:
         """Return when `outcome` is durable; raises what the store raised. A cancelled caller's outcome is written all the same."""
+        await self.leave_behind(outcome)
+
+    def leave_behind(self, outcome: Outcome) -> asyncio.Future[None]:
+        """Have `outcome` written with the next batch; the future is done when it is durable."""
         done = asyncio.get_running_loop().create_future()
         self._pending.append((outcome, done))
         self._consider()
-        await done
+        return done
 
     async def drain(self) -> None:
         """Write everything handed in so far."""

@@ -234,6 +234,7 @@ class _Runner:
             example_timeout=self.settings.example_timeout,
             text_fields=self.settings.text_fields or TEXT_FIELDS,
             setup_timeout=self.settings.setup_timeout,
+            leave_behind=self.commits.leave_behind,
         )
 
     async def _work(self) -> str:

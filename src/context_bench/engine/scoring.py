@@ -23,7 +23,6 @@ from context_bench.core.errors import (
     describe,
 )
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.protocols import Spend
 from context_bench.core.records import Example
 from context_bench.engine.observe import usage_of
 from context_bench.engine.plan import PlannedEvaluator, Score
@@ -50,9 +49,11 @@ class Scorer:
     def __post_init__(self) -> None:
         self._inline = getattr(self.planned.evaluator, "quick", False) is True
 
-    async def score(self, example: Example, processed: Example, *, spend: Spend | None, pool: Executor | None) -> tuple[Score, Stop | None]:
-        """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no verdict)."""
-        ledger = Ledger(account="judge", spend=spend)
+    async def score(self, example: Example, processed: Example, *, ledger: Ledger, pool: Executor | None) -> tuple[Score, Stop | None]:
+        """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no verdict).
+
+        Its calls are written into `ledger`, where they stay if this is cancelled.
+        """
         score = Score(self.planned.id)
         stop: Stop | None = None
         try:

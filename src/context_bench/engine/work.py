@@ -50,6 +50,7 @@ class Bench:
     example_timeout: float | None = None
     text_fields: tuple[str, ...] = TEXT_FIELDS
     setup_timeout: float | None = None
+    leave_behind: Callable[[Outcome], Any] | None = None  # who keeps the calls of work that was cancelled
 
 
 @dataclass(slots=True)
@@ -100,13 +101,24 @@ async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = Non
         example = {**example, "trial": unit.trial}
     asked, answer = arm.system if system is None else system, _Answer()
     limit = _Limit(bench.example_timeout, "no answer within {:g} s, the time allowed for one example")
-    await _watched(bench, _conversation(bench, arm, unit), answer, lambda: _process(asked, example, hand), limit, hand)
-    outcome.error, outcome.stop = answer.error, answer.stop
-    outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
-    await _describe(bench, outcome, answer, example)
-    if outcome.error is None and outcome.stop is None:
-        await judge(bench, outcome, bench.scorers, hand)
+    try:
+        await _watched(bench, _conversation(bench, arm, unit), answer, lambda: _process(asked, example, hand), limit, hand)
+        outcome.error, outcome.stop = answer.error, answer.stop
+        outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
+        await _describe(bench, outcome, answer, example)
+        if outcome.error is None and outcome.stop is None:
+            await judge(bench, outcome, bench.scorers, hand)
+    except asyncio.CancelledError:
+        _leave_behind(bench, outcome, answer)
+        raise
     return outcome
+
+
+def _leave_behind(bench: Bench, outcome: Outcome, answer: _Answer) -> None:
+    """Cancelled on the way: the row is still owed, but what was asked is on the bill and stays in the books."""
+    calls = [*(outcome.calls or answer.calls), *(call for score in outcome.scores for call in score.calls)]
+    if calls and bench.leave_behind is not None:
+        bench.leave_behind(Outcome(outcome.unit, ran=False, calls=calls))
 
 
 def refused(bench: Bench, unit: Unit, error: str) -> Outcome:
@@ -156,7 +168,12 @@ async def judge(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand:
     example = outcome.unit.example
     processed = {**example, **outcome.output}
     for scorer in scorers:
-        score, stop = await scorer.score(example, processed, spend=bench.spend, pool=hand.pool)
+        ledger = Ledger(account="judge", spend=bench.spend)
+        try:
+            score, stop = await scorer.score(example, processed, ledger=ledger, pool=hand.pool)
+        except asyncio.CancelledError:
+            outcome.calls += ledger.calls
+            raise
         if score.error is not None and score.error.startswith("TimedOut"):
             hand.let_go()
         if stop is not None:

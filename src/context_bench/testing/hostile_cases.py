@@ -184,12 +184,13 @@ _case(
 _PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
-def _failed(status: int) -> bytes:
-    return _http(_json({"error": {"message": "not now", "type": "server_error"}}), status)
+def _failed(status: int) -> None:
+    body = _json({"error": {"message": "not now", "type": "server_error"}})
+    _case(f"{status}", f"HTTP {status}", lambda s: [_http(body, status)], errors.ServerFailed, again=True)
 
 
 for _status in (500, 503, 529):
-    _case(f"{_status}", f"HTTP {_status}", lambda s, status=_status: [_failed(status)], errors.ServerFailed, again=True)
+    _failed(_status)
 _case("502", "HTTP 502 with a page for people", lambda s: [_http(_PAGE, 502, kind="text/html")], errors.ServerFailed, again=True)
 _case("400", "HTTP 400", lambda s: [_http(_json({"error": {"message": "no"}}), 400)], errors.Refused)
 
@@ -204,18 +205,16 @@ def _half_stream(scene: Scene) -> list[Step]:
     return [_STREAM, *(_chunk(_event(each)) for each in [_ROLE, *_words(scene)[:1]])]
 
 
-for _act, _name, _more in (
-    (Act.RESET, "reset", {}),
-    (Act.CLOSE, "close", {}),
-    (Act.STALL, "stall", {"slow": True}),
-):
-    _kind = errors.TimedOut if _act is Act.STALL else errors.Unreachable
-    _case(f"{_name}-before-headers", f"{_act.value} before the first byte", lambda s, act=_act: [act], _kind, again=True, **_more)
-    _case(f"{_name}-mid-body", f"{_act.value} in the middle of the body", lambda s, act=_act: [*_half(s), act], _kind, again=True, **_more)
-    _case(
-        f"{_name}-mid-stream", f"{_act.value} in the middle of a stream", lambda s, act=_act: [*_half_stream(s), act], _kind, again=True,
-        stream=True, **_more,
-    )  # fmt: skip
+def _cut(act: Act, name: str, kind: type[errors.SystemFailed], *, slow: bool = False) -> None:
+    more = {"again": True, "slow": slow}
+    _case(f"{name}-before-headers", f"{act.value}, before the first byte", lambda s: [act], kind, **more)
+    _case(f"{name}-mid-body", f"{act.value}, in the middle of the body", lambda s: [*_half(s), act], kind, **more)
+    _case(f"{name}-mid-stream", f"{act.value}, in the middle of a stream", lambda s: [*_half_stream(s), act], kind, stream=True, **more)
+
+
+_cut(Act.RESET, "reset", errors.Unreachable)
+_cut(Act.CLOSE, "close", errors.Unreachable)
+_cut(Act.STALL, "stall", errors.TimedOut, slow=True)
 
 
 def _drip(scene: Scene) -> Iterator[Step]:
