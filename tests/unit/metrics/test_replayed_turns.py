@@ -1,0 +1,56 @@
+"""Prompt tokens request by request: what the rules predict, and what replies told."""
+
+from __future__ import annotations
+
+from context_bench.core.cachecost import CacheProfile
+from context_bench.core.records import Result
+from context_bench.metrics.replayed import CacheRules, SystemFigures
+from context_bench.reports import build_page
+from context_bench.reports.pictures import Turn
+
+PROFILE = CacheProfile(mode="automatic", m=1, b=1, r=0.1, w=1.0, p_in=1.0, p_out=1.0)
+
+
+def item(number, texts, usage):
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": text} for text in texts]}
+    record = {"wire": "openai-chat", "request": body, "status": 200, "usage": usage, "tokens": 10, "exact": True}
+    row = {"example_id": number, "group": "s", "trial": 0, "errors": {}}
+    example = {"request": {"wire": "openai-chat"}, "at": float(number)}
+    return {"row": row, "example": example, "output": {}, "calls": [{"account": "system", "request": body}], "forwarded": [record]}
+
+
+def figures(*usages):
+    found = SystemFigures(lambda _: CacheRules(PROFILE))
+    texts = [f"message {number} " * 30 for number in range(len(usages))]
+    for number, usage in enumerate(usages):
+        found.add(item(number, texts[: number + 1], usage))
+    return found.as_dict()
+
+
+def page_of(facts):
+    replay = {"level": 0, "systems": {"mine": facts}, "cache_rules": {"date": "2026-01-01", "models": {}}}
+    page = build_page(Result(rows=[], summary={"mine": {}}, replay=replay))
+    return next(chart for section in page.sections for chart in section.charts if chart.kind == "waterfall")
+
+
+def test_what_replies_told_is_taken_where_all_do():
+    told = {"input_tokens": 1000, "cache_read": 0}, {"input_tokens": 2000, "cache_read": 600}
+    facts = figures(*told)
+    assert [sum(each[1:]) for each in facts["by_turn_told"]] == [1000, 2000]
+    assert [each[1] for each in facts["by_turn_told"]] == [0, 600]
+    turns = {(turn.name, turn.first): turn for turn in page_of(facts).of(Turn)}
+    assert turns["mine, as replies told", 2].cached == 600
+    assert turns["as sent", 2].cached > 0, "by the rules"
+    assert turns["as sent", 2].cached + turns["as sent", 2].new < 1000, "in our own count"
+
+
+def test_where_some_replies_are_silent_all_bars_are_by_the_rules():
+    facts = figures({"input_tokens": 1000, "cache_read": 0}, {"input_tokens": 2000})
+    assert [each[0] for each in facts["by_turn_told"]] == [1]
+    assert {turn.name for turn in page_of(facts).of(Turn)} == {"as sent", "mine"}
+    assert "by_turn_told" not in figures({}, {})
+
+
+def test_parts_of_a_prompt_never_exceed_it():
+    facts = figures({"input_tokens": 10, "cache_read": 50}, {"input_tokens": 0, "cache_read": 0})
+    assert facts["by_turn_told"] == [[1, 50, 0, 0]]
