@@ -101,7 +101,7 @@ class SqliteFile:
             connection.info["path"] = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
             connection.rollback()
         try:
-            found = os.stat(connection.info["path"])
+            found = Path(connection.info["path"]).stat()
             here = (found.st_dev, found.st_ino)
         except OSError:
             here = None
