@@ -250,7 +250,7 @@ def _waterfall(material: Material, section: Section) -> list[Chart]:
 
 def _counted(told: Any) -> float:
     """How many requests such sums are about."""
-    return sum(each[0] for each in told or [] if isinstance(each, list) and each and number(each[0]) is not None)
+    return sum(number(each[0]) or 0.0 for each in told or [] if isinstance(each, list) and each)
 
 
 def turns_of(name: str, told: Any) -> list[Mark]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -171,3 +172,31 @@ def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
 def test_scores_that_are_all_zero_get_no_room_below_zero() -> None:
     points = [Point(name, Figure(0.0, "score"), Figure(100.0, "tokens")) for name in ("a", "b")]
     assert not [text for text in texts(svg(Chart("p", "pareto", "", "", "x", "y", points))) if text.startswith(("-", "−"))]
+
+
+def test_only_marks_that_cover_one_another_move_and_names_without_room_are_led_to() -> None:
+    same = [Point(name, score(1.0, 0.05), Figure(900.0, "tokens"), True) for name in ("full", "full#2")]
+    below = [Point(name, score(value, 0.05), Figure(900.0, "tokens"), True) for name, value in (("a", 0.6), ("b", 0.2))]
+    drawing = svg(Chart("p", "pareto", "", "", "x", "y", [*same, *below]), width=NARROW)
+    assert {"full", "full#2", "a", "b"} <= set(texts(drawing))
+    marks = {(path.findtext(f"{SVG}title") or "").partition(":")[0]: path for path in ET.fromstring(drawing).iter(f"{SVG}path")}
+    across = {name: float((marks[name].get("transform") or "").split("(")[1].split(",")[0]) for name in ("full", "full#2", "a", "b")}
+    assert across["full#2"] - across["full"] == pytest.approx(14, abs=0.1)
+    assert across["a"] == across["b"] == pytest.approx((across["full"] + across["full#2"]) / 2, abs=0.1)
+
+
+def test_short_times_are_told_in_milliseconds() -> None:
+    for times, told in (([0.0004, 0.0125], "ms"), ([0.4, 12.5], "s")):
+        data = [found for found in (spread("a", [value] * 9) for value in times) if found is not None]
+        drawing = svg(Chart("t", "distribution", "", "", "time of a search", "", data))
+        assert f"time of a search, {told}" in texts(drawing)
+        assert f"12.5 {told} · 12.5 {told}" in texts(drawing)
+        assert f"0.400 {told} · 0.400 {told}" in texts(drawing)
+
+
+def test_kinds_without_an_interval_are_named_and_left_out(result: Result) -> None:
+    known = Comparison("kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="single")
+    result.by_type = [known, replace(known, low=None, high=None, qa_type="chain")]
+    chart = next(chart for section in build_page(result).sections for chart in section.charts if chart.id == "forest-types")
+    assert [gap.group for gap in chart.of(Gap)] == ["single"]
+    assert chart.about.endswith("for an interval: chain.")
