@@ -1,89 +1,54 @@
 """What the engine adds: `context-bench run` beside a plain asyncio client that does the same requests and the same F1, in one run.
 
-    python benchmarks/throughput.py [--n 2000] [--bytes 1000] [--concurrency 32] [--repeats 3]
+    python benchmarks/throughput.py [--n 2000] [--bytes 1000] [--concurrency 32] [--repeats 3] [--delay 0] [--only "aiohttp loop,…"]
+        [--peers benchmarks/peers.toml] [--var NAME=FOLDER …]
 
-Both ask a small HTTP server in a process of its own that answers at once. Each client runs with n examples and with 1, in turn; the
-difference is charged, so that start-up is not. CPU is user + system of the client's process. Figures of a busy machine mean little; the
-ratio of the two means more.
+Clients are told by `peers.toml`; those whose programs are not here are left out. All ask `mock_server.py` in a process of its own. Each
+runs with n examples and with 1, in turn; the difference is charged, so that start-up is not. CPU is user + system of the client's process
+and its children: on a shared machine it is the figure to trust, and the ratio to the first client more than either. A client that made
+more or fewer than n − 1 requests more for n examples than for one is marked: it drops, repeats or caches.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import multiprocessing
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-TEXT = "The survey team reported that the harbour bridge reopened on Tuesday after engineers replaced two bearings."
-REPLY = json.dumps(
-    {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "mock",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": TEXT}}],
-        "usage": {"prompt_tokens": 300, "completion_tokens": 27, "total_tokens": 327},
-    }
-).encode()
+HERE = Path(__file__).parent
 
 
-class Answering(asyncio.Protocol):
-    """The least HTTP server that keeps connections open: reads a head and a body, writes one constant answer."""
+@dataclass(frozen=True)
+class Spent:
+    """What one run of a client took."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self.held = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        self.held += data
-        while (end := self.held.find(b"\r\n\r\n")) >= 0:
-            head = self.held[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 : head.find(b"\r\n", at) if head.find(b"\r\n", at) > 0 else None]) if at >= 0 else 0
-            if len(self.held) < end + 4 + length:
-                return
-            self.held = self.held[end + 4 + length :]
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(REPLY), REPLY))
+    cpu: float  # seconds
+    wall: float  # seconds
+    peak: float  # MB
+    requests: int
+    connections: int
+    stored: int  # bytes that it left on the disk
 
 
-def serve(port: multiprocessing.Queue[int]) -> None:
-    async def main() -> None:
-        server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0, backlog=4096)
-        port.put(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
+@dataclass
+class Client:
+    """A client by its command, and what its runs took: with n examples and with one."""
 
-    asyncio.run(main())
-
-
-PLAIN = r"""
-import asyncio, json, re, string, sys, aiohttp
-url, data, out, concurrency = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-def words(text): return re.sub(r"\b(a|an|the)\b", " ", "".join(c for c in text.lower() if c not in string.punctuation)).split()
-def f1(a, b):
-    a, b = words(a), words(b); left = list(b); same = 0
-    for w in a:
-        if w in left: left.remove(w); same += 1
-    return 2 * same / (len(a) + len(b)) if same else 0.0
-async def main():
-    lines = iter(open(data)); rows = open(out, "w")
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        async def worker():
-            for line in lines:
-                e = json.loads(line)
-                body = {"model": "mock", "messages": [{"role": "user", "content": e["context"] + "\n\nQuestion: " + e["question"]}]}
-                async with session.post(url + "/v1/chat/completions", json=body) as reply:
-                    text = (await reply.json())["choices"][0]["message"]["content"]
-                rows.write(json.dumps({"id": e["id"], "f1": f1(text, e["answer"]), "response": text}) + "\n")
-        await asyncio.gather(*(worker() for _ in range(concurrency)))
-asyncio.run(main())
-"""
+    name: str
+    command: str
+    many: list[Spent] = field(default_factory=list)
+    one: list[Spent] = field(default_factory=list)
 
 
 def example(number: int, size: int) -> str:
@@ -92,58 +57,98 @@ def example(number: int, size: int) -> str:
     return json.dumps({"id": number, "context": context, "question": "What?", "answer": "harbour bridge"})
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """CPU and wall seconds of one command; its failure ends the benchmark."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.perf_counter() - began
+def clients(peers: Path, variables: dict[str, str], only: list[str]) -> Iterator[Client]:
+    """The clients of a file that can run here."""
+    known = {"python": sys.executable, "here": str(HERE), **variables}
+    for name, told in tomllib.loads(peers.read_text(encoding="utf-8")).items():
+        try:
+            there = "needs" not in told or Path(told["needs"].format(**known)).exists()
+        except KeyError:
+            there = False
+        if there and (not only or name in only):
+            yield Client(name, told["command"])
+
+
+@contextmanager
+def server(delay: float) -> Iterator[str]:
+    """A mock server in a process of its own; its address."""
+    command = [sys.executable, str(HERE / "mock_server.py"), "--delay", str(delay)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def seen(url: str) -> dict[str, int]:
+    """Requests and connections that the server has had."""
+    with urllib.request.urlopen(f"{url}/stats") as reply:
+        found: dict[str, int] = json.load(reply)
+    return found
+
+
+def measure(command: list[str], url: str, left: Path) -> Spent:
+    """Run one command to its end; its failure ends the benchmark. `left`: files that begin with this path are what it stored."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    before, began = seen(url), time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            sys.exit(f"{' '.join(command)}\nended with {process.returncode}: {said.read()[-2000:].decode(errors='replace')}")
+    wall, after = time.perf_counter() - began, seen(url)
+    stored = sum(path.stat().st_size for path in left.parent.glob(f"{left.name}*"))
+    connections = after["connections"] - before["connections"] - 1  # one was to ask this
+    return Spent(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024, after["requests"] - before["requests"], connections, stored)
+
+
+def line(client: Client, n: int, floor: float) -> str:
+    """The client's row of the table: medians."""
+    extra = [(many.cpu - one.cpu, many.wall - one.wall) for many, one in zip(client.many, client.one, strict=True)]
+    cpu, wall = (statistics.median(values) for values in zip(*extra, strict=True))
+    start, peak = statistics.median(one.cpu for one in client.one), statistics.median(many.peak for many in client.many)
+    stored = statistics.median((many.stored - one.stored) / (n - 1) for many, one in zip(client.many, client.one, strict=True))
+    extra_requests = {many.requests - one.requests for many, one in zip(client.many, client.one, strict=True)}
+    odd = "" if extra_requests == {n - 1} else f"  (!) {sorted(extra_requests)} requests"
+    ratio = cpu / floor if floor else 1.0
+    figures = f"{1000 * cpu / n:>12.3f}{ratio:>8.2f}{n / wall if wall > 0 else 0:>10.0f}{start:>9.2f}{peak:>9.0f}{stored:>10.0f}"
+    return f"{client.name:<28}{figures}{client.many[0].connections:>8}{odd}"
 
 
 def main() -> None:
-    """Run both clients in turn and print the table."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Run the clients in turn and print the table."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name, default in (("n", 2000), ("bytes", 1000), ("concurrency", 32), ("repeats", 3)):
         options.add_argument(f"--{name}", type=int, default=default)
+    options.add_argument("--delay", type=float, default=0.0, help="seconds before the server answers")
+    options.add_argument("--peers", type=Path, default=HERE / "peers.toml")
+    options.add_argument("--var", action="append", default=[], metavar="NAME=FOLDER")
+    options.add_argument("--only", default="", help="names of clients, separated by commas")
     asked = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        data = {n: place / f"{n}.jsonl" for n in (1, asked.n)}
+    variables = dict(pair.split("=", 1) for pair in asked.var)
+    chosen = list(clients(asked.peers, variables, [name.strip() for name in asked.only.split(",") if name.strip()]))
+    with tempfile.TemporaryDirectory() as folder, server(asked.delay) as url:
+        data = {n: Path(folder) / f"{n}.jsonl" for n in (1, asked.n)}
         for n, path in data.items():
-            path.write_text("".join(example(i, asked.bytes) + "\n" for i in range(n)))
-        (place / "plain.py").write_text(PLAIN)
-        port: multiprocessing.Queue[int] = multiprocessing.Queue()
-        server = multiprocessing.Process(target=serve, args=(port,), daemon=True)
-        server.start()
-        url = f"http://127.0.0.1:{port.get()}"
-        runs: dict[str, list[tuple[float, float]]] = {"plain asyncio client": [], "context-bench run": []}
+            path.write_text("".join(example(i, asked.bytes) + "\n" for i in range(n)), encoding="utf-8")
         for turn in range(asked.repeats):
-            for name, marginal in runs.items():
-                spent = {}
-                for n, path in data.items():
-                    ours = [sys.executable, "-m", "context_bench", "--proxy", url, "--dataset", str(path), "--quiet", "--output", "json"]
-                    ours += [
-                        "--max-workers",
-                        str(asked.concurrency),
-                        "--store",
-                        str(place / f"{turn}-{n}.db"),
-                        "--out",
-                        str(place / "out.json"),
-                    ]
-                    plain = [sys.executable, str(place / "plain.py"), url, str(path), str(place / "rows.jsonl"), str(asked.concurrency)]
-                    spent[n] = measure(plain if name.startswith("plain") else ours)
-                marginal.append(tuple(spent[asked.n][i] - spent[1][i] for i in (0, 1)))  # type: ignore[arg-type]
-        server.terminate()
-    print(
-        f"n = {asked.n}, {asked.bytes} B contexts, {asked.concurrency} in flight, medians of {asked.repeats}; load {os.getloadavg()[0]:.1f}"
-    )
-    print(f"{'client':<24}{'CPU ms/example':>16}{'examples/s':>12}{'CPU ratio':>11}")
-    floor = statistics.median(cpu for cpu, _ in runs["plain asyncio client"])
-    for name, marginal in runs.items():
-        cpu, wall = (statistics.median(values) for values in zip(*marginal, strict=True))
-        print(f"{name:<24}{1000 * cpu / asked.n:>16.3f}{asked.n / wall:>12.0f}{cpu / floor:>11.1f}")
+            for number, client in enumerate(chosen):
+                for n, kept in ((1, client.one), (asked.n, client.many)):
+                    out = Path(folder) / f"out-{turn}-{number}-{n}-"
+                    told = {"url": url, "data": data[n], "n": n, "c": asked.concurrency, "out": out}
+                    filled = client.command.format(python=sys.executable, here=HERE, **variables, **told)
+                    kept.append(measure(filled.split(), url, out))
+    after = f", answers after {asked.delay:g} s" if asked.delay else ""
+    about = f"n = {asked.n}, {asked.bytes} B contexts, {asked.concurrency} in flight{after}, medians of {asked.repeats}"
+    print(f"{about}; load {os.getloadavg()[0]:.1f}")
+    print(f"{'client':<28}{'CPU ms/ex.':>12}{'ratio':>8}{'ex./s':>10}{'start s':>9}{'peak MB':>9}{'bytes/row':>10}{'conns':>8}")
+    floor = statistics.median(many.cpu - one.cpu for many, one in zip(chosen[0].many, chosen[0].one, strict=True))
+    for client in chosen:
+        print(line(client, asked.n, floor))
 
 
 if __name__ == "__main__":
