@@ -41,30 +41,37 @@ def _table(listed: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    from context_bench.reports.text import visible
-
-    table = Table(
-        Column("dataset", no_wrap=True),
-        Column("context", no_wrap=True),
-        Column("size", justify="right", no_wrap=True),
-        Column("evaluators", overflow="fold", max_width=24),
-        "about",
-        box=None,
-    )
-    for each in listed:
-        size, suffix = each.get("size"), "[:…]" if each.get("configs") else ""
-        cells = (
-            f"{each['name']}{suffix}",
-            _WORDS[each.get("has_context")],
-            f"{size:,}" if size else "?",
-            ", ".join(each.get("evaluators", [])),
-            re.split(r"(?<=\w)[.;]\s", each["about"])[0].partition(": ")[0].rstrip("."),
-        )
-        table.add_row(*(visible(str(cell), 400) for cell in cells))
     console = Console()
+    shown = _columns(console.width)
+    numbers = {"size": Column("size", justify="right", no_wrap=True, min_width=6), "context": Column("context", no_wrap=True, min_width=7)}
+    table = Table(*(numbers.get(name) or Column(name, overflow="fold") for name in shown), box=None)
+    for each in listed:
+        cells = _cells(each)
+        table.add_row(*(cells[name] for name in shown))
     console.print(table, markup=False)
     print(f"{len(listed)} datasets. Context –: the text is the question itself, so there is nothing to compress.")
     print("All about one: context-bench datasets NAME")
+
+
+def _columns(width: int) -> list[str]:
+    """What there is room for; the rest is told of each dataset by itself."""
+    if width < 60:
+        return ["dataset", "size"]
+    return ["dataset", "context", "size", *(["evaluators"] if width >= 100 else []), "about"]
+
+
+def _cells(each: dict[str, Any]) -> dict[str, str]:
+    from context_bench.reports.text import visible
+
+    size, suffix = each.get("size"), "[:…]" if each.get("configs") else ""
+    cells = {
+        "dataset": f"{each['name']}{suffix}",
+        "context": _WORDS[each.get("has_context")],
+        "size": f"{size:,}" if size else "?",
+        "evaluators": ", ".join(each.get("evaluators", [])),
+        "about": re.split(r"(?<=\w)[.;]\s", each["about"])[0].partition(": ")[0].rstrip("."),
+    }
+    return {name: visible(cell, 400) for name, cell in cells.items()}
 
 
 def _one(found: dict[str, Any]) -> None:

@@ -264,3 +264,8 @@ def test_datasets_are_listed_and_shown_without_a_download(run, monkeypatch):
     code, _, err = run("datasets", "hotpotqq")
     assert (code, "hotpotqa" in err) == (2, True)
     assert "hotpotqa" in run("datasets")[1]
+    for columns in ("40", "80", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        lines = run("datasets")[1].splitlines()
+        assert "75,336" in next(line for line in lines if "convomem" in line)
+        assert max(map(len, lines[:-2])) <= int(columns)
