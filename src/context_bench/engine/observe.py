@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.protocols import Prices
-from context_bench.core.records import Account, Call, Forwarded, Usage, plain
+from context_bench.core.records import Account, Call, Forwarded, Usage
 from context_bench.core.wire import Change, changes, facts
 
 CHAT = ("openai-chat", "openai-responses", "anthropic")
 #: Billed below this share of an exact count means that the provider cut the prompt without saying so.
 TRUNCATED_BELOW = 0.8
 _MOST_CHANGES = 20
+_COUNTS = tuple(each.name for each in fields(Usage))
 
 
 def answered(calls: Sequence[Call], account: str = "system") -> list[Call]:
@@ -64,7 +66,8 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
     if not calls:
         return {}
     known = [call.usage for call in calls if call.usage]
-    found: dict[str, Any] = plain(sum(known[1:], known[0]) if known else Usage())
+    total = sum(known[1:], known[0]) if known else Usage()
+    found: dict[str, Any] = {name: count for name in _COUNTS if (count := getattr(total, name)) is not None}
     costs = [call.cost for call in calls if call.cost is not None]
     if costs:
         found["cost"] = sum(costs)

@@ -30,9 +30,9 @@ from context_bench.engine.plan import PlannedEvaluator, Score
 #: What ends a run when a plug-in raises it; every other exception is one row's failure.
 STOPS = (CostCapReached, StoreUnusable, MissingExtra, PreflightFailed)
 
-#: Seconds below which a plain `score()` is called on the loop, and above which it goes to a thread for good; on a busy machine a quick one
-#: may seem slow now and then, so that it takes as many slow calls.
-_QUICK, _SLOW, _SLOW_CALLS = 0.0005, 0.005, 3
+#: Seconds below which a plain `score()` is called on the loop, and above which a call there was slow. So many slow ones, and one in so many
+#: at least, send it to a thread for good: the first call may have to import something, and a busy machine makes any call slow now and then.
+_QUICK, _SLOW, _SLOW_CALLS, _ONE_IN = 0.0005, 0.005, 3, 20
 
 
 @dataclass(slots=True)
@@ -44,7 +44,8 @@ class Scorer:
     planned: PlannedEvaluator
     timeout: float | None = None
     _inline: bool = False
-    _slow: int = 0  # slow calls on the loop
+    _calls: int = 0  # on the loop
+    _slow: int = 0  # of them
 
     def __post_init__(self) -> None:
         self._inline = getattr(self.planned.evaluator, "quick", False) is True
@@ -102,13 +103,18 @@ class Scorer:
         if (asynchronous := calling.method(evaluator, "ascore")) is not None:
             return await calling.call(asynchronous, example, processed, pool=pool)
         if self._inline:
-            started, worked = time.perf_counter(), time.thread_time()
+            started = time.perf_counter()
             found = evaluator.score(example, processed)
+            self._calls += 1
             if time.perf_counter() - started > _SLOW:
-                self._slow = _SLOW_CALLS if time.thread_time() - worked > _SLOW else self._slow + 1
-                self._inline = self._slow < _SLOW_CALLS
+                self._slow += 1
+                self._inline = not self._too_slow
             return await found if asyncio.iscoroutine(found) else found
         return await self._in_thread(evaluator, example, processed, pool)
+
+    @property
+    def _too_slow(self) -> bool:
+        return self._slow >= _SLOW_CALLS and self._slow * _ONE_IN >= self._calls
 
     async def _in_thread(self, evaluator: Any, example: Example, processed: Example, pool: Executor | None) -> Any:
         took = 0.0
@@ -122,7 +128,7 @@ class Scorer:
                 took = time.perf_counter() - started
 
         found = await calling.call(timed, example, processed, pool=pool)
-        self._inline = self._slow < _SLOW_CALLS and took < _QUICK
+        self._inline = took < _QUICK and not self._too_slow
         return found
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
@@ -69,7 +70,12 @@ class _Said:
     asked: bool  # whether there is a question apart from the context
     system: str | None
     history: list[dict[str, Any]] = field(default_factory=list)
-    key: str = ""
+    about: tuple[str, ...] = ()  # what makes the example this one
+
+    @property
+    def key(self) -> str:
+        """A hash by which the agent shapes name files, calls and sessions."""
+        return _key(self.about)
 
     @property
     def path(self) -> str:
@@ -144,8 +150,13 @@ def _read(example: Example, system_prompt: str | None) -> _Said:
     if choices and not _has_choices(example["choices"], context, question):
         question = f"{question}\n{choices}" if asked else choices
         asked = True
-    key = stable_hash([str(example.get("dataset", "")), str(example.get("id", "")), question, context if not asked else ""])
-    return _Said(context, question, asked, system_prompt, history, key)
+    about = (str(example.get("dataset", "")), str(example.get("id", "")), question, context if not asked else "")
+    return _Said(context, question, asked, system_prompt, history, about)
+
+
+@lru_cache(maxsize=64)
+def _key(about: tuple[str, ...]) -> str:
+    return stable_hash(list(about))
 
 
 def _text(value: Any) -> str:

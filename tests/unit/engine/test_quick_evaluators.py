@@ -69,10 +69,10 @@ def test_one_that_says_nothing_is_tried_in_a_thread_first() -> None:
 def test_one_that_says_it_is_quick_and_works_long_goes_to_a_thread_for_good() -> None:
     evaluator = Quick(0.02)
 
-    _judged(evaluator, 3)
+    _judged(evaluator, 6)
 
-    assert evaluator.threads[0] == threading.get_ident()
-    assert threading.get_ident() not in evaluator.threads[1:]
+    assert set(evaluator.threads[:3]) == {threading.get_ident()}
+    assert threading.get_ident() not in evaluator.threads[3:]
 
 
 @pytest.mark.parametrize("evaluator", [AnswerQuality()])
