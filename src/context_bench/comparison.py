@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
+from context_bench.core.load import different_load
 from context_bench.core.records import EvalRow, Result
 from context_bench.results import EvalResult
 
@@ -81,7 +82,8 @@ def compare(
     if not compared.summary:
         raise NotComparable("no example was measured in both runs, by dataset, id and trial")
     compared.manifest = _manifest(before, after, field, margin)
-    compared.notes = list(dict.fromkeys([*(f"Compared although {fault}" for fault in faults), *compared.notes]))
+    load = different_load(before.manifest, after.manifest)
+    compared.notes = list(dict.fromkeys([*(f"Compared although {fault}" for fault in faults), *([load] if load else []), *compared.notes]))
     return compared
 
 

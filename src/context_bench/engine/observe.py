@@ -62,7 +62,9 @@ def _total(values: Any) -> int | None:
 
 
 def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
-    """Billed tokens, US dollars, number of attempts, and the first reply's `ttft` in seconds; what nobody told is absent."""
+    """Billed tokens, US dollars, number of attempts, the first reply's `ttft` in seconds, and how many requests were `in_flight` when
+    it was asked for; what nobody told is absent.
+    """
     if not calls:
         return {}
     known = [call.usage for call in calls if call.usage]
@@ -74,6 +76,9 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
     first = next((call.ttft for call in calls if call.error is None and call.ttft is not None), None)
     if first is not None:
         found["ttft"] = first
+    load = next((call.in_flight for call in calls if call.error is None and call.in_flight is not None), None)
+    if load is not None:
+        found["in_flight"] = load
     found["calls"] = len(calls)
     return found
 

@@ -352,7 +352,7 @@ def _with_bodies(record: dict[str, Any], bodies: dict[bytes, Any]) -> dict[str, 
 
 # --- equal content ------------------------------------------------------------------------------------------------------------
 
-_TIMED = ("ttft", "waited", "seconds", "calls", "prefix_tokens")
+_TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
 
 
 def canonical(row: EvalRow) -> dict[str, Any]:
