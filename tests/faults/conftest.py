@@ -99,6 +99,12 @@ class Bench:
         return out.read_text()
 
 
+@pytest.fixture(scope="session")
+def make_bench(forge, endpoint, tmp_path_factory):
+    """Benches in folders of their own."""
+    return lambda: Bench(forge, endpoint.url, tmp_path_factory.mktemp("bench"))
+
+
 @pytest.fixture
 def bench(forge, endpoint, place):
     return Bench(forge, endpoint.url, place)

@@ -26,13 +26,14 @@ def child(order, place):
         os.dup2(heard, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.setpgid(0, 0)
-    code = 0
+    code, told = 0, {}
     try:
         told = injected.arm(order.get("fault") or {})
         found = scenes.SCENES[order["start"]](**order.get("arguments", {}))
         (place / "said").write_text(json.dumps({**(found or {}), **told}))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
+        (place / "said").write_text(json.dumps(told))
     except BaseException:
         traceback.print_exc()
         code = 70

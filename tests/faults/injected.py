@@ -59,13 +59,30 @@ def die_at_a_new_kind(file):
 
 
 def arm(fault):
-    """`record`: tell every write; `die_at`: SIGKILL before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first
+    """`record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them;
+    `die_at`: SIGKILL before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first
     that is not in it, which it then is; `file_size`: largest file in bytes; `pages`: largest database.
     """
     told = {}
     if fault.get("record"):
         told["writes"] = []
         each_statement(lambda statement: writes(statement) and told["writes"].append(head(statement)))
+    if fault.get("count"):
+        told["statements"] = 0
+
+        def add(statement):
+            told["statements"] += 1
+
+        each_statement(add)
+    if fault.get("interrupt_at"):
+        passed = [0]
+
+        def interrupt(statement):
+            passed[0] += 1
+            if passed[0] in fault["interrupt_at"]:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        each_statement(interrupt)
     if fault.get("die_at"):
         left = [fault["die_at"]]
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from context_bench.core.tokens import count_tokens
-from context_bench.engine import Arm, RunSettings, execute, open_store, rescore, rows, run_of, setups, spent
+from context_bench.engine import Arm, RunSettings, execute, open_store, purge, rescore, rows, run_of, setups, spent
 from context_bench.evaluators import LLMJudge
 from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
@@ -212,6 +212,18 @@ class OddAsync(Odd):
         return self.process(example)
 
 
+def opened(where):
+    """Open a store, which brings it up to date, and say what its run says."""
+    with open_store(where) as store:
+        return told(store)
+
+
+def purged(where):
+    """Remove everything."""
+    with open_store(where) as store:
+        return {"gone": purge(store, older_than=0)}
+
+
 def odd(where, kind, folder, on_loop=False, workers=1):
     """A run of a system that misbehaves on one of six examples: its counts and the errors in its rows."""
     system = (OddAsync if on_loop else Odd)(kind, folder)
@@ -255,4 +267,4 @@ def warm(url, folder):
         command(["run", *given, "--model", "m", "--price", "m=1,2"])
 
 
-SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "command": command}
+SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "opened": opened, "purged": purged, "command": command}

@@ -1,5 +1,6 @@
 """kill -9 at every kind of boundary between two writes to the store, then the same command again: the report of an undisturbed run."""
 
+import shutil
 import signal
 import sqlite3
 
@@ -15,6 +16,15 @@ def calm(forge, endpoint, tmp_path_factory):
     assert said["completed"]
     assert not said["counts"]["failed"]
     return said
+
+
+@pytest.fixture
+def stored(forge, endpoint, place):
+    """The store of an undisturbed run, closed."""
+    where = place / "store.db"
+    status, _, out = forge.play("whole", url=endpoint.url, where=str(where))
+    assert status == 0, out
+    return where
 
 
 def sound(where):
@@ -57,3 +67,45 @@ def test_killed_once_nothing_is_paid_twice_but_groups_that_are_done_again(forge,
     assert status == 0, out
     assert once_more["counts"]["done"] == 0
     assert (once_more["report"], once_more["spent"]) == (said["report"], said["spent"])
+
+
+def test_killed_while_judging_again(forge, endpoint, stored, place):
+    other = place / "other.db"
+    shutil.copy(stored, other)
+    status, calm_said, out = forge.play("rescored", url=endpoint.url, where=str(other))
+    assert status == 0, out
+    said, kinds = killed_until_it_ends(forge, place, "rescored", url=endpoint.url, where=str(stored))
+    assert "INSERT INTO scores" in {kind.partition(" > ")[2] for kind in kinds}
+    assert said["report"] == calm_said["report"]
+    assert said["spent"] >= calm_said["spent"]
+
+
+def test_killed_while_a_store_of_an_older_version_is_brought_up_to_date(forge, calm, stored, place):
+    with sqlite3.connect(stored) as connection:  # as the version before left it
+        connection.execute("DROP TABLE pens")
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        newer = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'v5%'")}
+    assert not newer
+    said, kinds = killed_until_it_ends(forge, place, "opened", where=str(stored))
+    assert {"a change of the schema", "UPDATE alembic_version", "COMMIT"} <= {kind.partition(" > ")[2] for kind in kinds}
+    assert said["report"] == calm["report"]
+
+
+def test_killed_while_purging_a_run_is_there_or_gone(forge, calm, stored, place):
+    kinds = place / "kinds"
+    while True:
+        status, _, out = forge.play("purged", fault={"new_kind": str(kinds)}, where=str(stored))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, out
+        assert sound(stored)
+        with sqlite3.connect(stored) as connection:
+            runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+            rows = connection.execute("SELECT count(*) FROM plan").fetchone()[0]
+        assert (runs, rows) in ((1, 12), (0, 0))
+    assert "VACUUM" in kinds.read_text()
+    with sqlite3.connect(stored) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")]
+        left = {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
+    kept = {"alembic_version", "evaluators", "endpoints", "replies"}
+    assert {name for name, count in left.items() if count} <= kept

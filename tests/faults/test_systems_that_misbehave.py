@@ -1,6 +1,5 @@
 """Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run is resumable."""
 
-
 import pytest
 
 OWN_FAILURES = {

@@ -67,6 +67,8 @@ def _run_line(args: list[str]) -> int:
         if show_all:
             return _all_options(args)
         code = command.main(args, prog_name="context-bench", standalone_mode=False)
+        if code == interrupts.CODE and not interrupts.told():  # the option parser makes a code of a Ctrl-C and says nothing
+            print(interrupts.outcome(), file=sys.stderr)
         return code if isinstance(code, int) else 0
     except NothingToRun as nothing:
         _say(nothing)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from context_bench.cli.files import replacing
 from context_bench.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _text(out: Path | None) -> Iterator[Any]:
     if out is None:
         yield sys.stdout
         return
-    with _made(out, "w", encoding="utf-8", newline="") as stream:
+    with replacing(out, "w", encoding="utf-8", newline="") as stream:
         yield stream
     _told(out)
 
@@ -138,18 +139,9 @@ def _binary(out: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with _made(out, "wb") as stream:
+    with replacing(out, "wb") as stream:
         yield stream
     _told(out)
-
-
-def _made(out: Path, mode: str, **how: Any) -> IO[Any]:
-    """The file to write, with its folder."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return out.open(mode, **how)
-    except OSError as error:
-        raise BadInput(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def _told(out: Path) -> None:

@@ -27,12 +27,14 @@ _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
 
 _typed: list[str] = []  # the command line of this process, as it was typed
+_told: list[bool] = []  # not empty: it was said how to go on
 
 
 @contextmanager
 def noticed(argv: Sequence[str]) -> Iterator[None]:
     """For as long as a command runs: its command line is known, and SIGTERM is the same as Ctrl-C."""
     _typed[:] = argv
+    _told.clear()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
@@ -104,8 +106,14 @@ def _children() -> list[int]:
     return []
 
 
+def told() -> bool:
+    """Was it said already what an interrupted command leaves?"""
+    return bool(_told)
+
+
 def outcome() -> str:
     """What is said of a command that was interrupted somewhere."""
+    _told.append(True)
     command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
     if command in _SERVERS:
         return "context-bench: stopped"
@@ -119,6 +127,7 @@ def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
     from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
 
+    _told.append(True)
     many = "what was finished is stored" if rows is None else f"{rows:,} {'' if owed is None else f'of {owed:,} '}rows are stored"
     place = f" in {visible(redact(str(store)), 300)}" if store else ""
     return f"context-bench: interrupted; {many}{place} (run {visible(run)}). Go on with\n  {again(run)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import interrupts
+from context_bench.cli.files import replacing
 
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
@@ -21,8 +22,7 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
         write(result, output, sys.stdout, **options)
         sys.stdout.write(_by_type(result) if output == "table" else "")
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("w", encoding="utf-8", newline="") as file:
+    with replacing(out, "w", encoding="utf-8", newline="") as file:
         write(result, output, file, **options)
     print(f"context-bench: report written to {out}", file=sys.stderr)
 

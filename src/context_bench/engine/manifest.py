@@ -100,6 +100,8 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
         manifest = {**manifest, "blinding": before["blinding"]}
     if "limits" in before:  # what happened then happened
         manifest = {**manifest, "limits": before["limits"]}
+    if "notes" in before:  # they were added when it ended
+        manifest = {"notes": before["notes"], **manifest}
     earlier = list(before.get("earlier", []))
     past = {key: value for key, value in before.items() if key != "earlier"}
     if past and past != manifest:

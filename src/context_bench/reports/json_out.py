@@ -19,11 +19,11 @@ SCHEMA = "context-bench/result/1"
 
 #: Left out of canonical JSON, since they differ between two equal runs: times (in scores only what ends in `_seconds`) …
 _TIMES = re.compile(
-    "(age|attempts|duration|elapsed|late|latency|latencies|resumed|retries|seconds|timestamp|timing|ttft|waited|wall)"
+    "(age|attempts|duration|elapsed|in_flight|late|latency|latencies|resumed|retries|seconds|timestamp|timing|ttft|waited|wall)"
     "|.*_(at|seconds|latency|ms|ttft|date)|(latency|seconds|ttft)_.*|(search|answer|overhead)_(first_)?p[0-9]+|ingest_.*"
 )
 #: … and the occasion, outside rows.
-_OCCASION = re.compile("created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
+_OCCASION = re.compile("at|created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
 _TOP = (
     *("schema", "summary", "estimates", "comparisons", "by_type", "wire", "replay", "agents", "compression", "setup", "setups"),
     *("failures", "notes", "timing", "config", "manifest"),
