@@ -85,7 +85,7 @@ class Writer:
                     done.append(work(connection))
                     self._write_bodies(connection)
             except StoreLost:
-                if not (done and self._landed()):
+                if not (done and self.store.insist(self._landed)):
                     self._forget()
                     if not left:
                         raise
