@@ -159,7 +159,7 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
         return Difference(title, _sentence(diff, tokens), why, "both", not diff.unchanged, diff)
     only = sent or forwarded
     sides: Literal["sent", "forwarded", "none"] = "sent" if sent else "forwarded" if forwarded else "none"
-    return Difference(title, _tokens(tokens), why, sides, turn is None, only and diff_requests(only, only))
+    return Difference(title, _tokens(tokens), why, sides, turn is None, diff_requests(only, only) if only else None)
 
 
 def _request(body: Any, wire: str | None) -> WireRequest | None:

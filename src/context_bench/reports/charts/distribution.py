@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.reports.charts.rows import MOST, Line, Rows
-from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, nice, scale
+from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, nice, scale
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Spread
 
@@ -57,10 +57,8 @@ def draw(chart: Chart, width: int) -> Any:
 
 def _tracks(rows: Rows) -> Any:
     """A faint line behind the dots of each name."""
-    import altair as alt
-
     base = inline([{"y": at} for at in rows.at])
-    return base.mark_rule(opacity=0.15).encode(x=alt.XValue(0), x2=alt.X2Value(rows.plot), y=rows.y(), color=alt.ColorValue("currentColor"))
+    return base.mark_rule(opacity=0.15).encode(x=fixed("X", 0), x2=fixed("X2", rows.plot), y=rows.y(), color=fixed("Color", "currentColor"))
 
 
 def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.reports.charts.rows import MOST, Line, Rows
-from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, legend, nice, scale
+from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Rated
 from context_bench.reports.text import visible
 
@@ -33,7 +33,7 @@ def draw(chart: Chart, width: int) -> Any:
     tracks = inline([{"y": middle} for middle in _between(rows)]).mark_rule(opacity=0.15)
     whiskers = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.75, opacity=0.75)
     return rows.layered(
-        tracks.encode(x=alt.XValue(0), x2=alt.X2Value(rows.plot), y=y, color=alt.ColorValue("currentColor")),
+        tracks.encode(x=fixed("X", 0), x2=fixed("X2", rows.plot), y=y, color=fixed("Color", "currentColor")),
         whiskers.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
         base.mark_point(filled=True, size=64, opacity=1).encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from context_bench.reports.charts.rows import MOST, Line, Rows
-from context_bench.reports.charts.style import INK, TIP, TONES, Names, extent, inline, narrow, nice, scale
+from context_bench.reports.charts.style import INK, TIP, TONES, Names, extent, fixed, inline, narrow, nice, scale
 from context_bench.reports.pictures import Chart, Gap
 from context_bench.reports.text import visible
 
@@ -70,7 +70,6 @@ def _record(gap: Gap, names: Names, at: float) -> dict[str, Any]:
 
 
 def _upright(values: Sequence[float], rows: Rows, x: Any, dash: list[int]) -> Any:
-    import altair as alt
 
     mark = inline([{"value": value} for value in values]).mark_rule(strokeDash=dash or [1, 0], opacity=0.55 if dash else 0.6)
-    return mark.encode(x=x, y=alt.YValue(0), y2=alt.Y2Value(rows.height), color=alt.ColorValue(INK))
+    return mark.encode(x=x, y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.reports.charts.style import TIP, Names, axis, extent, inline, legend, letters, narrow, nice, scale
+from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, letters, narrow, nice, scale
 from context_bench.reports.pictures import Chart, CurvePoint
 
 _LEFT = 66
@@ -86,4 +86,4 @@ def _at_ends(values: list[dict[str, Any]], names: Names, ends: tuple[float, floa
         lowest = each["y"] + _LINE * per_pixel
     color = alt.Color("name:N", sort=None, scale=alt.Scale(domain=names.shown, range=names.colors()), legend=None)
     mark = inline(placed).mark_text(align="left", baseline="middle", limit=185)
-    return mark.encode(x=alt.XValue(plot + 8), y=y, text=alt.Text("text:N"), color=color)
+    return mark.encode(x=fixed("X", plot + 8), y=y, text=alt.Text("text:N"), color=color)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.style import INK, TIP, Names, axis, extent, inline, legend, letters, narrow, nice, scale
+from context_bench.reports.charts.style import INK, TIP, Names, axis, extent, fixed, inline, legend, letters, narrow, nice, scale
 from context_bench.reports.pictures import Chart, Point
 
 _LINE = 15  # pixels of a line of letters
@@ -205,7 +205,7 @@ def _texts(labels: Sequence[_Label], x: Any, y: Any, frame: _Frame) -> list[Any]
     made = []
     if led := [_leader(each.mark, each, frame) for each in labels if each.mark is not None]:
         line = inline(led).mark_rule(strokeWidth=1, opacity=0.5)
-        made.append(line.encode(x=x, y=y, x2=alt.X2("to_cost:Q"), y2=alt.Y2("to_quality:Q"), color=alt.ColorValue(INK)))
+        made.append(line.encode(x=x, y=y, x2=alt.X2("to_cost:Q"), y2=alt.Y2("to_quality:Q"), color=fixed("Color", INK)))
     for align in ("left", "right"):
         values = [_at(each.x, each.y, frame) | {"text": each.text} for each in labels if each.align == align]
         if values:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.style import inline, letters, narrow
+from context_bench.reports.charts.style import fixed, inline, letters, narrow
 
 _LINE = 17  # pixels of a line of letters
 _LONGEST = 260  # pixels of a name beside the plot
@@ -86,7 +86,7 @@ class Rows:
         import altair as alt
 
         base = inline([{"text": text, "y": at} for text, at in texts])
-        return base.mark_text(baseline="middle", **look).encode(x=alt.XValue(x), y=self.y(), text=alt.Text("text:N"))
+        return base.mark_text(baseline="middle", **look).encode(x=fixed("X", x), y=self.y(), text=alt.Text("text:N"))
 
     def layered(self, *layers: Any) -> Any:
         """All layers with the words, in the size of the plot."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.reports.charts.rows import MOST, Line, Rows
-from context_bench.reports.charts.style import GREY, INK, TIP, Names, axis, cycled, extent, inline, legend, nice, scale
+from context_bench.reports.charts.style import GREY, INK, TIP, Names, axis, cycled, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Part
 
 _BAR = 10  # pixels of a bar
@@ -39,5 +39,5 @@ def draw(chart: Chart, width: int) -> Any:
         .encode(x=x, x2=alt.X2("value:Q"), y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
     )
     one = inline([{"value": 1}]).mark_rule(strokeDash=[4, 3], opacity=0.6)
-    upright = one.encode(x=alt.X("value:Q", scale=plain), y=alt.YValue(0), y2=alt.Y2Value(rows.height), color=alt.ColorValue(INK))
+    upright = one.encode(x=alt.X("value:Q", scale=plain), y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK))
     return rows.layered(bars, upright)

@@ -154,3 +154,10 @@ def look() -> dict[str, Any]:
         "legend": {**text, "rowPadding": 5, "columnPadding": 18, "offset": 18},
         "text": {"font": FONT, "fontSize": SIZE, "color": INK},
     }
+
+
+def fixed(channel: str, value: Any) -> Any:
+    """The same value for every mark: `color=fixed("Color", INK)`. Given as a dict, as `alt.value` does, altair looks long for its class."""
+    import altair as alt
+
+    return getattr(alt, f"{channel}Value")(value)
