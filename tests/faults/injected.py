@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 from pathlib import Path
 
@@ -58,15 +59,37 @@ def die_at_a_new_kind(file):
     each_statement(look)
 
 
+def keep_what_is_durable(folder, name):
+    """After each commit copy the database and its log to `folder`/N, and note how many answers were committed by then."""
+    seen, committed, copies = [0], [0], []
+
+    def look(statement):
+        if committed[0] is None:
+            place = folder / str(len(copies))
+            place.mkdir(parents=True)
+            for file in (name, name.with_name(f"{name.name}-wal")):
+                shutil.copy(file, place)
+            copies.append(seen[0])
+            (folder / "answers").write_text(" ".join(map(str, copies)))
+        seen[0] += statement.startswith("INSERT INTO outputs")
+        committed[0] = None if statement == "COMMIT" else seen[0]
+
+    each_statement(look)
+
+
 def arm(fault):
-    """`record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them;
-    `die_at`: SIGKILL before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first
-    that is not in it, which it then is; `file_size`: largest file in bytes; `pages`: largest database.
+    """Arm what `fault` asks for; what it tells is filled in as the scene is played.
+
+    `record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them; `die_at`: SIGKILL
+    before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first that is not in it, which it then is;
+    `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `pages`: largest database.
     """
     told = {}
     if fault.get("record"):
         told["writes"] = []
         each_statement(lambda statement: writes(statement) and told["writes"].append(head(statement)))
+    if fault.get("snapshots"):
+        keep_what_is_durable(Path(fault["snapshots"]), Path(fault["of"]))
     if fault.get("count"):
         told["statements"] = 0
 
