@@ -156,3 +156,34 @@ class Slow(Patient):
     async def aprocess(self, example):
         reply = await self.client.chat("m", [{"role": "user", "content": example["context"]}])
         return {**example, "response": reply.text}
+
+
+class Asks:
+    """A judge that never hears back."""
+
+    name = "asks"
+
+    def __init__(self, url):
+        self.client = ChatClient(url, timeout=None)
+
+    async def ascore(self, original, processed):
+        await self.client.chat("m", [{"role": "user", "content": "hostile:stall-before-headers"}])
+        return {"asks": 1.0}
+
+
+async def test_a_judge_that_is_cut_off_is_in_the_books(tmp_path):
+    where, example = tmp_path / "judged.db", {"id": 1, "context": "<1>", "question": "?"}
+    async with Hostile() as provider:
+        judge, system = Asks(provider.url), Slow(Patient(provider.url))
+        made = {"examples": [example], "manifest": {}}
+        with open_store(where) as store:
+            settings = RunSettings(max_workers=1, run_timeout=1.0)
+            await execute(store, name="r", arms=[Arm(system)], evaluators=[Exact()], settings=settings, **made)
+            again = await execute(store, name="r", arms=[Arm(system)], evaluators=[Exact(), judge], settings=settings, **made)
+            assert not again.completed
+            assert [row.scores for row in rows(store, "r")] == [{"exact": 1.0}]
+        await judge.client.aclose()
+        await system.client.aclose()
+        attempts, accounts = books(where)
+        assert attempts == log_of(provider)
+        assert accounts == {"system": 1, "judge": 1}

@@ -45,7 +45,7 @@ from context_bench.engine.store.replies import StoredReplies, remembering
 from context_bench.engine.store.store import DONE, INTERRUPTED, STOPPED, RunRecord, Store, run_of
 from context_bench.engine.store.writing import Writer, identity_of
 from context_bench.engine.threads import OneThread
-from context_bench.engine.work import TEXT_FIELDS, Bench, Hand, judge, perform, refused, set_up, setup_failed, tap_lost
+from context_bench.engine.work import TEXT_FIELDS, Bench, Hand, judge, leave_behind, perform, refused, set_up, setup_failed, tap_lost
 
 Reuse = Literal["none", "run", "all"]
 
@@ -401,7 +401,7 @@ class _Runner:
         outcome = Outcome(unit, ran=False)
         outcome.output = await self.in_database(self.writer.stored_output, unit.output)
         missing = [scorer for scorer in self.bench.scorers if scorer.planned.id not in unit.scored]
-        await judge(self.bench, outcome, missing, hand)
+        await _judged(self.bench, outcome, missing, hand)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
@@ -611,12 +611,21 @@ async def _judge_one(runner: _Runner, item: Stored, scorers: Sequence[Scorer], h
     outcome = Outcome(unit, ran=False, output=item.output)
     runner.commits.enter()
     try:
-        await judge(runner.bench, outcome, missing, hand)
+        await _judged(runner.bench, outcome, missing, hand)
         await runner.commits.put(outcome)
     finally:
         runner.commits.leave()
     runner._note(outcome)
     return outcome.stop
+
+
+async def _judged(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand: Hand) -> None:
+    """`judge` for a stored answer: when it is cancelled, its calls stay in the books."""
+    try:
+        await judge(bench, outcome, scorers, hand)
+    except asyncio.CancelledError:
+        leave_behind(bench, outcome)
+        raise
 
 
 async def rescore(

@@ -109,14 +109,14 @@ async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = Non
         if outcome.error is None and outcome.stop is None:
             await judge(bench, outcome, bench.scorers, hand)
     except asyncio.CancelledError:
-        _leave_behind(bench, outcome, answer)
+        leave_behind(bench, outcome, answer.calls)
         raise
     return outcome
 
 
-def _leave_behind(bench: Bench, outcome: Outcome, answer: _Answer) -> None:
-    """Cancelled on the way: the row is still owed, but what was asked is on the bill and stays in the books."""
-    calls = [*(outcome.calls or answer.calls), *(call for score in outcome.scores for call in score.calls)]
+def leave_behind(bench: Bench, outcome: Outcome, asked: Sequence[Call] = ()) -> None:
+    """Cancelled on the way: what was owed still is, but what was asked is on the bill and stays in the books."""
+    calls = [*(outcome.calls or asked), *(call for score in outcome.scores for call in score.calls)]
     if calls and bench.leave_behind is not None:
         bench.leave_behind(Outcome(outcome.unit, ran=False, calls=calls))
 
