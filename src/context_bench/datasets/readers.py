@@ -20,7 +20,6 @@ import fnmatch
 import gzip
 import io
 import json
-import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -64,9 +63,37 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     try:
         with path.open("rb") as file:
-            yield from _json_lines(file, str(path))
+            yield from _json_lines(_bounded(file, str(path)), str(path))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+#: The largest line, cell, item or document that is read, in bytes or characters: a small packed file can hold one without an end.
+PIECE_LIMIT = 2**28
+
+
+def _bounded(file: IO[bytes], where: str) -> Iterator[bytes]:
+    """The lines of a file, none of them longer than `PIECE_LIMIT`."""
+    number = 0
+    while line := file.readline(PIECE_LIMIT + 1):
+        number += 1
+        if len(line) > PIECE_LIMIT:
+            raise _too_large(where, f"line {number}")
+        yield line
+
+
+def _bounded_text(file: io.TextIOBase, where: str) -> Iterator[str]:
+    """As `_bounded`, of a file of text."""
+    number = 0
+    while line := file.readline(PIECE_LIMIT + 1):
+        number += 1
+        if len(line) > PIECE_LIMIT:
+            raise _too_large(where, f"line {number}")
+        yield line
+
+
+def _too_large(where: str, what: str) -> BadInput:
+    return BadInput(f"{where}: {what} is larger than {PIECE_LIMIT // 2**20} MiB; that is no data set's row")
 
 
 def _json_lines(file: Iterable[bytes], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -167,15 +194,18 @@ def _zstd(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
 
 def _plain(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
     if name.endswith((".jsonl", ".ndjson")):
-        return (row for _, row in _json_lines(file, where))
+        return (row for _, row in _json_lines(_bounded(file, where), where))
     if name.endswith(".json"):
         return _json(file, where)
     if name.endswith((".csv", ".tsv")):
         return _table(file, where, "\t" if name.endswith(".tsv") else ",")
     if name.endswith(".txt"):
-        return iter([{"text": _text(file.read(), where)}])
+        data = file.read(PIECE_LIMIT + 1)
+        if len(data) > PIECE_LIMIT:
+            raise _too_large(where, "the text")
+        return iter([{"text": _text(data, where)}])
     if name.endswith((".src", ".tgt", ".cleaned")):
-        return ({"text": _decoded(line, where, number).rstrip("\r\n")} for number, line in enumerate(file, 1))
+        return ({"text": _decoded(line, where, number).rstrip("\r\n")} for number, line in enumerate(_bounded(file, where), 1))
     ends = "nothing" if "." not in name else f".{name.rpartition('.')[2]}"
     raise BadInput(f"{where}: data files end in {', '.join(KINDS)} (or .gz, .zst after one of these), not {ends}")
 
@@ -202,11 +232,13 @@ def _json(file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
     head = b""
     while (len(head) < len(codecs.BOM_UTF8) or not _begun(head)) and (more := file.read(_CHUNK)):
         head += more
+        if len(head) > PIECE_LIMIT:
+            raise _too_large(where, "the space before the first value")
     head = head.removeprefix(codecs.BOM_UTF8)
     if head.lstrip().startswith(b"["):
         yield from _array(head.lstrip()[1:], file, where)
         return
-    lines, begun = _lines(head, file), []
+    lines, begun = _lines(head, file, where), []
     for line in lines:
         begun.append(line)
         if sum(1 for each in begun if each.strip()) == 2:
@@ -222,12 +254,14 @@ def _begun(head: bytes) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8).lstrip()
 
 
-def _lines(head: bytes, file: IO[bytes]) -> Iterator[bytes]:
+def _lines(head: bytes, file: IO[bytes], where: str) -> Iterator[bytes]:
     rest = head
     while True:
         *whole, rest = rest.split(b"\n")
         yield from (line + b"\n" for line in whole)
-        if not (more := file.read(max(_CHUNK, len(rest)))):
+        if len(rest) > PIECE_LIMIT:
+            raise _too_large(where, "a line")
+        if not (more := file.read(_next(len(rest)))):
             break
         rest += more
     if rest:
@@ -235,6 +269,11 @@ def _lines(head: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 
 _CHUNK = 2**16
+
+
+def _next(held: int) -> int:
+    """How much to read when `held` bytes were not enough: as much again, within bounds."""
+    return min(max(_CHUNK, held), PIECE_LIMIT // 8)
 
 
 def _is_object(line: bytes) -> bool:
@@ -264,7 +303,9 @@ def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]
             except (ValueError, RecursionError) as error:
                 if ended:
                     raise BadInput(f"{where}: not JSON in item {number + 1} of the list ({_reason(error)})") from error
-                more = file.read(max(_CHUNK, len(text)))
+                if len(text) > PIECE_LIMIT:
+                    raise _too_large(where, f"item {number + 1} of the list") from error
+                more = file.read(_next(len(text)))
                 text, ended = text + decode(more, not more), not more
                 continue
             if not isinstance(value, dict):
@@ -290,9 +331,9 @@ _WRAPPERS = ("data", "rows", "examples", "instances", "items", "records")
 
 
 def _table(file: IO[bytes], where: str, delimiter: str) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # whole documents stand in single cells
+    csv.field_size_limit(PIECE_LIMIT)  # whole documents stand in single cells
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+    reader = csv.DictReader(_bounded_text(lines, where), delimiter=delimiter, strict=True)
     try:
         if not reader.fieldnames or len(set(reader.fieldnames)) != len(reader.fieldnames):
             raise BadInput(f"{where}: the first line must name the columns, each once; found {reader.fieldnames}")
