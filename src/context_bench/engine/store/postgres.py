@@ -134,6 +134,7 @@ class PostgresDatabase:
             connection.execute(f'SET search_path TO "{self.schema}"')
             connection.execute(f"SET lock_timeout TO {self.busy_timeout}")
             connection.execute("SET statement_timeout TO 0")
+            connection.execute(_CLIENT_GONE)
             connection.execute(_DURABLE)
             connection.execute("SET idle_in_transaction_session_timeout TO 0")
             if readonly:
@@ -175,6 +176,8 @@ class PostgresDatabase:
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
+# The server lets go of what a client held that is gone before others have waited for it in vain.
+_CLIENT_GONE = "SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
 # Whatever the server's default is, a commit waits for the disk; more than that ("remote_apply") is kept.
 _DURABLE = """
     SELECT set_config('synchronous_commit', CASE WHEN reset_val IN ('off', 'local') THEN 'on' ELSE reset_val END, false)
@@ -224,14 +227,14 @@ def _check_server(connection: Connection, name: str) -> None:
 
 _GONE = (
     *("connection refused", "server closed the connection", "connection is closed", "connection is lost", "no such file or directory"),
-    *("timeout expired", "starting up", "shutting down", "terminating connection", "too many clients", "connection reset", "broken pipe"),
+    *("timeout expired", "the database system is ", "terminating connection", "too many clients", "connection reset", "broken pipe"),
 )
 
 
 def _is_lost(code: str, said: str) -> bool:
-    """08: connection; 40: deadlock, or another was first; 57P: the server is stopped or started; 53300: all its places are taken."""
+    """08: connection; 40: deadlock, or another was first; 55P03: locked; 57P: stopped or started; 53300: all places are taken."""
     if code:
-        return code[:2] in ("08", "40") or code in ("57P01", "57P02", "57P03", "53300")
+        return code[:2] in ("08", "40") or code in ("55P03", "57P01", "57P02", "57P03", "53300")
     return any(each in said.lower() for each in _GONE)
 
 

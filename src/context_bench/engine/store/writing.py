@@ -85,7 +85,8 @@ class Writer:
                     done.append(work(connection))
                     self._write_bodies(connection)
             except StoreLost:
-                if not (done and self.store.insist(self._landed)):
+                landed = self.store.insist(self._landed) if done else False
+                if not landed:
                     self._forget()
                     if not left:
                         raise
