@@ -57,8 +57,8 @@ imports: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2 tests/unit
 
-lock:            ## refresh lock.txt from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --upgrade --quiet --output-file lock.txt
+lock:            ## refresh lock.txt (versions and hashes of all files) from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes --upgrade --quiet --output-file lock.txt
 
 clean:           ## remove what setup and the tests leave behind
 	rm -rf $(VENV) .vendors tests/browser/node_modules build/pictures .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,7 +29,10 @@ fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 echo "setup: installing context-bench and what it needs into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$(grep '^uv==' lock.txt)"
+# Everything comes by the hashes of lock.txt, the installer first; the project itself is built with what was installed, and brings nothing.
+awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' lock.txt >"$venv/uv.txt"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.txt"
 # uv takes a sixth of pip's time; pip knows more kinds of private index, so it is the second try.
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --constraint lock.txt --editable '.[local,frames,memory,traces,postgres,ray,dev]' ||
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint lock.txt --editable '.[local,frames,memory,traces,postgres,ray,dev]'
+"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement lock.txt ||
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement lock.txt
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
