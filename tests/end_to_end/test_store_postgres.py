@@ -220,16 +220,16 @@ class Model:
 async def test_four_processes_at_once_in_one_database(postgres, forks):
     where = postgres.url("four")
     async with ModelServer(Model()) as server:
-        child = await forks("engine_child.py", server.url, where, 120, 4)
+        child = await forks("engine_child.py", server.url, where, 60, 4)
         assert await child.all_of("run0", "run1", "run2", "run3") == [0] * 4
         await child.close()
     with open_store(where) as store:
         assert sorted(record.name for record in list_runs(store)) == [f"run{i}" for i in range(4)]
         for record in list_runs(store):
-            assert (record.rows, record.failed, record.status) == (120, 0, "done")
+            assert (record.rows, record.failed, record.status) == (60, 0, "done")
             assert {row.scores["right"] for row in rows(store, record.name)} == {1.0}
         outputs, scores, calls, _, _ = counted(store)
-        assert (outputs, scores, calls) == (480, 480, 480)
+        assert (outputs, scores, calls) == (240, 240, 240)
         with store.reading() as connection:
             assert (
                 len(connection.execute(schema.evaluators.select()).all()) == len(connection.execute(schema.endpoints.select()).all()) == 1
@@ -240,22 +240,22 @@ async def test_four_processes_that_want_one_run_leave_it_to_one(postgres, forks)
     where = postgres.url("wanted")
     model = Model()
     async with ModelServer(model) as server:
-        child = await forks("engine_child.py", server.url, where, 150, 4)
+        child = await forks("engine_child.py", server.url, where, 80, 4)
         codes = await child.all_of("killed", "killed", "killed", "killed")
         await child.close()
     assert codes.count(0) >= 1
-    assert model.seen == 150
+    assert model.seen == 80
     with open_store(where) as store:
-        assert run_of(store, "killed").rows == 150
-        assert counted(store)[:3] == [150, 150, 150]
+        assert run_of(store, "killed").rows == 80
+        assert counted(store)[:3] == [80, 80, 80]
 
 
 async def test_a_killed_process_is_taken_over_and_little_is_repeated(postgres, forks):
     where = postgres.url("killed")
     model = Model()
     async with ModelServer(model) as server:
-        child = await forks("engine_child.py", server.url, where, 200, 4)
-        for at in (20, 70, 120):
+        child = await forks("engine_child.py", server.url, where, 100, 4)
+        for at in (20, 60):
             pid = await child.start()
             await asyncio.wait_for(model.until(at), 60)
             os.kill(pid, signal.SIGKILL)
@@ -263,7 +263,7 @@ async def test_a_killed_process_is_taken_over_and_little_is_repeated(postgres, f
         await child.start()
         assert await child.ended() == 0
         await child.close()
-    assert 200 <= model.seen <= 200 + 3 * 4
+    assert 100 <= model.seen <= 100 + 2 * 4
     with open_store(where) as store:
-        assert run_of(store, "killed").rows == 200
+        assert run_of(store, "killed").rows == 100
         assert {row.scores["right"] for row in rows(store, "killed")} == {1.0}
