@@ -205,6 +205,17 @@ class Odd:
         return {**example, "response": "much " * 20_000_000}
 
 
+class Panics:
+    """An evaluator whose library gives up on one answer."""
+
+    name = "panics"
+
+    def score(self, original, processed):
+        if original["id"] == 4:
+            raise Panic("a library gave up")
+        return {"fine": 1.0}
+
+
 class OddAsync(Odd):
     """The same, on the loop."""
 
@@ -231,10 +242,13 @@ def odd(where, kind, folder, on_loop=False, workers=1):
     os.chdir(Path(where).parent)
     with open_store(Path(where).name) as store:
         settings = RunSettings(late_grace=0.0, example_timeout=0.5 if kind == "hangs" else None, max_workers=workers)
-        done = asyncio.run(execute(store, name="r", arms=[Arm(system)], examples=given, evaluators=[], manifest={}, settings=settings))
+        done = asyncio.run(
+            execute(store, name="r", arms=[Arm(system)], examples=given, evaluators=[Panics()], manifest={}, settings=settings)
+        )
         found = list(rows(store, "r"))
         errors = {str(row.example_id): row.errors["system"] for row in found if row.failed}
-        return {"done": done.counts["done"], "failed": done.counts["failed"], "rows": len(found), "errors": errors}
+        unjudged = [row.example_id for row in found if not row.failed and "fine" not in row.scores]
+        return {"done": done.counts["done"], "failed": done.counts["failed"], "rows": len(found), "errors": errors, "unjudged": unjudged}
 
 
 def command(argv):

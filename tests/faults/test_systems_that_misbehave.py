@@ -45,6 +45,7 @@ def test_what_it_does_to_the_process_harms_no_row(odd, place, kind, on_loop):
     status, said, out = odd(kind, on_loop=on_loop)
     assert status == 0, out
     assert (said["done"], said["failed"], said["rows"]) == (6, 0, 6)
+    assert said["unjudged"] == [4]  # its evaluator panics there
     assert not any((place / "elsewhere").iterdir())
 
 

@@ -62,7 +62,9 @@ class Scorer:
                 score.values = await self._ask(example, processed, pool)
         except STOPS as error:
             stop = error
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # also what libraries raise beside `Exception`, such as a panic in Rust
             score.error = describe(error)
         score.calls, score.replies = ledger.calls, ledger.replies
         score.usage = usage_of(ledger.calls)
