@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from array import array
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -14,13 +15,13 @@ from uuid import uuid4
 
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop, describe
+from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Example, Forwarded
-from context_bench.core.tokens import counter_for
 from context_bench.engine.alive import signs_of_life
 from context_bench.engine.collecting import rare_collections
 from context_bench.engine.commit import GroupCommit
+from context_bench.engine.executors.local import Executor, Local, NodeLost, Raised, Twin, judged, load_tokenizers, offers_set_up
 from context_bench.engine.limits import enough_descriptors
 from context_bench.engine.manifest import blinding, continued, described
 from context_bench.engine.observe import with_late
@@ -45,7 +46,7 @@ from context_bench.engine.store.replies import StoredReplies, remembering
 from context_bench.engine.store.store import DONE, INTERRUPTED, STOPPED, RunRecord, Store, run_of
 from context_bench.engine.store.writing import Writer, identity_of
 from context_bench.engine.threads import OneThread
-from context_bench.engine.work import TEXT_FIELDS, Bench, Hand, judge, leave_behind, perform, refused, set_up, setup_failed, tap_lost
+from context_bench.engine.work import TEXT_FIELDS, Bench, Hand, refused, setup_failed, tap_lost
 
 Reuse = Literal["none", "run", "all"]
 
@@ -86,6 +87,7 @@ async def execute(
     reuse: Reuse = "run",
     clock: Clock = SYSTEM_CLOCK,
     total: int | None = None,
+    executor: Executor | None = None,
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
@@ -93,6 +95,7 @@ async def execute(
     unfinished run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also takes answers of other runs with
     equal content.
     `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for progress.
+    `executor`: where the work is done, default in this process.
 
     A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as interrupted: what was
     finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin, `StoreUnusable` when the store fails.
@@ -103,24 +106,17 @@ async def execute(
     if settings.bodies == "none" and any(each.after for each in judges):
         raise BadInput("an evaluator that judges after the run needs the examples; bodies='none' keeps none")
     writer = Writer(store, clock, secrets, reuse, settings.bodies, planned, judges, settings.trials)
-    runner = _Runner(writer, settings, recorder, spend, progress, clock)
+    runner = _Runner(writer, settings, recorder, spend, progress, clock, executor)
     about = {"seed": settings.seed, "trials": settings.trials, "text_fields": settings.text_fields}
     identity = identity_of(planned, judges, about, manifest.get("datasets"))
     async with runner.threads():
-        await runner.in_database(_load_tokenizers, planned)
+        await runner.in_database(load_tokenizers, planned)
         begun = await runner.in_database(writer.begin, name, identity)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         await runner.in_database(writer.manifest, continued(told, begun.before))
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
         with rare_collections(), remembering(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
-
-
-def _load_tokenizers(arms: Sequence[PlannedArm]) -> None:
-    """Load the vocabularies that tokens will be counted with, so that no row's latency pays for it."""
-    for arm in arms:
-        named = (getattr(system, "model", None) for system in (arm.system, getattr(arm.system, "inner", None)))
-        counter_for(next((model for model in named if isinstance(model, str)), None)).count("ready")
 
 
 def _how_many(examples: Iterable[Example]) -> int | None:
@@ -163,7 +159,9 @@ class _Runner:
         spend: Spend | None,
         progress: Progress | None,
         clock: Clock,
+        executor: Executor | None = None,
     ) -> None:
+        self.executor = executor or Local()
         self.writer, self.settings, self.clock = writer, settings, clock
         self.recorder, self.progress = recorder, progress
         self.spend = spend
@@ -218,6 +216,7 @@ class _Runner:
         status = INTERRUPTED
         try:
             async with signs_of_life(lambda: self.in_database(self.writer.beat)):
+                await self.executor.start(self.bench, self.workers, self._notice)
                 status = await self._work()
         finally:
             executed = await self._end(status)
@@ -290,18 +289,20 @@ class _Runner:
             await self._do_group(arm, job, hand)
             return
         for unit in job.units:
-            outcome = await self._rescored(unit, hand) if unit.done else await perform(self.bench, unit, hand)
+            outcome = await self._rescored(unit, hand) if unit.done else await self.executor.perform(unit, hand)
             if not await self._committed(outcome):
                 return
 
-    async def _committed(self, outcome: Outcome) -> bool:
-        """Keep an outcome; False if it ended the run."""
+    async def _committed(self, outcome: Outcome, *, known: bool = False) -> bool:
+        """Keep an outcome; False if it ended the run. `known`: it stands in for one that was counted before."""
         await self.commits.put(outcome)
-        self._note(outcome)
+        if not known:
+            self._note(outcome)
         if outcome.stop is not None:
             self._stop(outcome.stop)
             return False
-        await self.schedule.finished(outcome)
+        if not known:
+            await self.schedule.finished(outcome)
         if self.recorder is not None and self.ran % _ASK_EVERY == 0:
             try:
                 await self._collect_late(self.recorder)
@@ -309,56 +310,67 @@ class _Runner:
                 raise tap_lost(error) from error
         return True
 
+    def _notice(self, said: str) -> None:
+        """Something about the run itself, for who watches and for the record."""
+        self.notes.append(said)
+        if self.progress is not None:
+            self.progress.note(said)
+
     def _stop(self, stop: Stop) -> None:
         self.stopped = self.stopped or stop
         self.schedule.stop()
 
     async def _do_group(self, arm: PlannedArm, job: Job, hand: Hand) -> None:
-        """A group of a stateful arm: on its own twin, which is set up once, its units in order."""
-        name = f"{self.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}"
-        system, failure = arm.system, None
+        """A group of a stateful arm, from its beginning; where its state is lost with a node, all of it again."""
+        kept: set[int] = set()
+        for attempt in itertools.count():
+            try:
+                await self._try_group(arm, job, hand, f"-{attempt}" if attempt else "", kept)
+                return
+            except NodeLost:
+                continue
+
+    async def _try_group(self, arm: PlannedArm, job: Job, hand: Hand, again: str, kept: set[int]) -> None:
+        """A group on its own twin, which is set up once, its units in order."""
+        name = f"{self.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}{again}"
+        twin, failure = None, None
         try:
-            system = await _twin(arm, name, hand)
-        except Stop:
-            raise
-        except Exception as error:
-            failure = setup_failed(describe(error))
+            twin = await self.executor.twin(job.arm, name, hand)
+        except Raised as error:
+            failure = setup_failed(str(error))
         try:
-            setup = await self._set_up(arm, job, hand, system, failure)
+            setup = await self._set_up(arm, job, hand, twin, failure)
             if setup is not None and setup.stop is not None:
                 self._stop(setup.stop)
                 return
             failure = failure if setup is None else setup.error
             for unit in job.units:
-                outcome = refused(self.bench, unit, failure) if failure else await perform(self.bench, unit, hand, system)
+                outcome = refused(self.bench, unit, failure) if failure else await self.executor.perform(unit, hand, twin)
                 if setup is not None:
                     outcome.setup = setup.id
                     outcome.metadata["setup"] = setup.number
-                if not await self._committed(outcome):
+                if not await self._committed(outcome, known=unit.position in kept):
                     return
+                kept.add(unit.position)
+                unit.output, unit.takes = outcome.id, unit.takes + 1
         finally:
-            if system is not arm.system:
-                await self._close(arm, system, hand)
+            if twin is not None and twin.own:
+                await self._close(arm, twin, hand)
 
-    async def _close(self, arm: PlannedArm, twin: Any, hand: Hand) -> None:
+    async def _close(self, arm: PlannedArm, twin: Twin, hand: Hand) -> None:
         """Close a twin; one that cannot be closed has given its answers all the same."""
-        close = calling.method(twin, "aclose", "close")
-        if close is None:
-            return
         try:
-            await calling.call(close, pool=hand.pool)
-        except Exception as error:
-            said = f"{arm.name}: what was made for a group could not be closed: {describe(error)}"
+            await self.executor.close(twin, hand)
+        except Raised as error:
+            said = f"{arm.name}: what was made for a group could not be closed: {error}"
             if said not in self.notes:
-                self.notes.append(said)
-                if self.progress is not None:
-                    self.progress.note(said)
+                self._notice(said)
 
     # --- set-ups of groups ---
 
-    async def _set_up(self, arm: PlannedArm, job: Job, hand: Hand, system: Any, failure: str | None) -> SetUp | None:
+    async def _set_up(self, arm: PlannedArm, job: Job, hand: Hand, twin: Twin | None, failure: str | None) -> SetUp | None:
         """Have the group set up by a system that offers it, and keep the record of that before any row. `failure`: it has no twin."""
-        if arm.played_back or calling.method(system, "asetup", "setup") is None:
+        if arm.played_back or not (offers_set_up(arm.system) if twin is None else twin.sets_up):
             return None
         unit = job.units[0]
         setup = SetUp(job.arm, unit.trial, unit.group, unit.position, job.number)
@@ -366,8 +378,8 @@ class _Runner:
         self._show(arm, setup, begun=True)
         self.commits.leave()  # others need not wait with their rows for this one
         try:
-            if failure is None:
-                await set_up(self.bench, setup, unit, hand, system)
+            if twin is not None:
+                await self.executor.set_up(setup, unit, hand, twin)
             else:
                 setup.error, setup.seconds = failure, 0.0
         except asyncio.CancelledError:
@@ -401,7 +413,7 @@ class _Runner:
         outcome = Outcome(unit, ran=False)
         outcome.output = await self.in_database(self.writer.stored_output, unit.output)
         missing = [scorer for scorer in self.bench.scorers if scorer.planned.id not in unit.scored]
-        await _judged(self.bench, outcome, missing, hand)
+        await self.executor.judge(outcome, missing, hand)
         return outcome
 
     def _note(self, outcome: Outcome) -> None:
@@ -452,6 +464,7 @@ class _Runner:
     async def _end(self, status: str) -> Executed:
         try:
             await self.schedule.close()
+            await self.executor.end()
             await self.commits.drain()
             if self.recorder is not None and not self.interrupted:
                 await self.clock.sleep(self.settings.late_grace)
@@ -551,17 +564,6 @@ class _Runner:
         return Executed(record.id, record.name, self.stopped is None, {"answers": len(ids), "systems": systems}, self.stopped)
 
 
-async def _twin(arm: PlannedArm, name: str, hand: Hand) -> Any:
-    """The system for one group: a twin of that name if it can have one, else itself after `reset()`, else as it is."""
-    make = calling.method(arm.system, "namespace")
-    if make is not None:
-        return await calling.call(make, name, pool=hand.pool)
-    reset = calling.method(arm.system, "reset")
-    if reset is not None:
-        await calling.call(reset, pool=hand.pool)
-    return arm.system
-
-
 # --- judging stored answers ------------------------------------------------------------------------------------------------
 
 
@@ -611,21 +613,12 @@ async def _judge_one(runner: _Runner, item: Stored, scorers: Sequence[Scorer], h
     outcome = Outcome(unit, ran=False, output=item.output)
     runner.commits.enter()
     try:
-        await _judged(runner.bench, outcome, missing, hand)
+        await judged(runner.bench, outcome, missing, hand)
         await runner.commits.put(outcome)
     finally:
         runner.commits.leave()
     runner._note(outcome)
     return outcome.stop
-
-
-async def _judged(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand: Hand) -> None:
-    """`judge` for a stored answer: when it is cancelled, its calls stay in the books."""
-    try:
-        await judge(bench, outcome, scorers, hand)
-    except asyncio.CancelledError:
-        leave_behind(bench, outcome)
-        raise
 
 
 async def rescore(

@@ -1,0 +1,178 @@
+"""What nodes share with their driver: slots of the rate limits and money. A node asks, the driver's own limiter and limit decide.
+
+So the sum over all nodes is what one limiter says, a refusal for quota on one node cuts all, and pauses and paces hold for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from context_bench.core.errors import Stop
+from context_bench.core.ledger import current_ledger
+from context_bench.core.protocols import Spend
+from context_bench.llm.limits import Limiter
+from context_bench.llm.limits import Outcome as Ended
+from context_bench.llm.pacing import Quota
+
+#: ("ask", ticket, what, number, argument), ("told", ticket, value or Stop), ("drop", ticket), ("free", ticket, arguments), ("done", …)
+Message = tuple[Any, ...]
+
+
+class Line:
+    """A node's end: questions to the driver from any of the node's event loops."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, post: Callable[[Message], None]) -> None:
+        self._loop, self._post = loop, post
+        self._tickets = itertools.count(1)
+        self._open: dict[int, Future[Any]] = {}
+
+    async def ask(self, what: str, number: int, argument: Any) -> tuple[int, Any]:
+        """The ticket and the driver's answer; raises the `Stop` it answers with."""
+        ticket, answer = next(self._tickets), Future[Any]()
+        self._open[ticket] = answer
+        self.say(("ask", ticket, what, number, argument))
+        try:
+            return ticket, await asyncio.wrap_future(answer)
+        except asyncio.CancelledError:
+            self.say(("drop", ticket))
+            raise
+        finally:
+            self._open.pop(ticket, None)
+
+    def say(self, message: Message) -> None:
+        """Tell the driver, without an answer."""
+        self._loop.call_soon_threadsafe(self._post, message)
+
+    def told(self, ticket: int, value: Any) -> None:
+        """The driver has answered."""
+        answer = self._open.get(ticket)
+        if answer is None or not answer.set_running_or_notify_cancel():
+            return
+        if isinstance(value, Stop):
+            answer.set_exception(value)
+        else:
+            answer.set_result(value)
+
+
+class SharedLimiter:
+    """A limiter of the driver's, as a node sees it. Which slot is given back does not matter, only how many are out."""
+
+    def __init__(self, line: Line, number: int) -> None:
+        self._line, self._number = line, number
+        self._held: list[int] = []
+
+    async def acquire(self, tokens: int = 0) -> int:
+        """Wait for a slot of the run's; returns how many requests of all nodes are under way then."""
+        ticket, under_way = await self._line.ask("slot", self._number, tokens)
+        self._held.append(ticket)
+        return int(under_way)
+
+    def release(self, outcome: Ended, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+        """Give a slot back and tell how the request ended."""
+        self._line.say(("free", self._held.pop(), (outcome, pause, tokens, tuple(quotas))))
+
+
+class SharedSpend:
+    """The driver's money limit, as a node sees it."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def reserve(self, worst: float) -> int:
+        """See `SpendLimit.reserve`."""
+        return (await self._line.ask("money", 0, worst))[0]
+
+    def settle(self, ticket: int, actual: float | None) -> None:
+        """See `SpendLimit.settle`."""
+        self._line.say(("free", ticket, actual))
+
+
+class NodeReplies:
+    """A `ReplyCache` of one node: what it asked itself is remembered, and goes to the store with the row that paid for it."""
+
+    def __init__(self) -> None:
+        self._recent: dict[str, dict[str, Any]] = {}
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The reply to a request of that key, if this node has seen it."""
+        return self._recent.get(key)
+
+    def put(self, key: str, reply: dict[str, Any]) -> None:
+        """Remember a reply."""
+        if len(self._recent) >= 1_000:
+            del self._recent[next(iter(self._recent))]
+        self._recent[key] = reply
+        if (ledger := current_ledger()) is not None:
+            ledger.replies[key] = reply
+
+
+@dataclass(slots=True)
+class _Given:
+    """What a node has: a slot of a limiter, or money under the limit's own ticket."""
+
+    limiter: Limiter | None = None
+    money: int = 0
+
+
+class Desk:
+    """The driver's end of one node's line."""
+
+    def __init__(self, limiters: Sequence[Limiter], spend: Spend | None, answer: Callable[[Message], None]) -> None:
+        self._limiters, self._spend, self._answer = limiters, spend, answer
+        self._given: dict[int, _Given] = {}
+        self._asking: dict[int, asyncio.Task[None]] = {}
+
+    def hear(self, message: Message) -> None:
+        """Do what a node asks for or tells."""
+        match message:
+            case ("ask", ticket, what, number, argument):
+                self._asking[ticket] = asyncio.create_task(self._give(ticket, what, number, argument))
+            case ("free", ticket, told):
+                self._take_back(ticket, told)
+            case ("drop", ticket):
+                if (asking := self._asking.get(ticket)) is not None:
+                    asking.cancel()
+                self._recover(ticket)
+
+    def close(self) -> None:
+        """The node is gone: nobody waits for it, its slots are free again, and what its calls may have cost counts as spent."""
+        for asking in list(self._asking.values()):
+            asking.cancel()
+        for ticket in list(self._given):
+            self._recover(ticket)
+
+    async def _give(self, ticket: int, what: str, number: int, argument: Any) -> None:
+        try:
+            if what == "slot":
+                limiter = self._limiters[number]
+                value = await limiter.acquire(argument)
+                self._given[ticket] = _Given(limiter)
+            else:
+                assert self._spend is not None
+                value = await self._spend.reserve(argument)
+                self._given[ticket] = _Given(money=value)
+            self._answer(("told", ticket, value))
+        except Stop as stop:
+            self._answer(("told", ticket, stop))
+        finally:
+            self._asking.pop(ticket, None)
+
+    def _take_back(self, ticket: int, told: Any) -> None:
+        given = self._given.pop(ticket, None)
+        if given is None:
+            return
+        if given.limiter is not None:
+            ended, pause, tokens, quotas = told
+            given.limiter.release(ended, pause, tokens=tokens, quotas=quotas)
+        elif self._spend is not None:
+            self._spend.settle(given.money, told)
+
+    def _recover(self, ticket: int) -> None:
+        given = self._given.get(ticket)
+        if given is not None:
+            self._take_back(ticket, None if given.limiter is None else (Ended.NEUTRAL, 0.0, 0, ()))

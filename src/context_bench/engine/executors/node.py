@@ -1,0 +1,205 @@
+"""One node of a run: a long-lived actor that does the local engine's work and talks to its driver in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.errors import BadReply, Stop, describe
+from context_bench.engine.executors.link import Line, Message, NodeReplies, SharedLimiter, SharedSpend
+from context_bench.engine.executors.local import Twin, close_twin, judged, load_tokenizers, twin_of
+from context_bench.engine.executors.shipping import unpacked
+from context_bench.engine.plan import Outcome, SetUp, Unit
+from context_bench.engine.scoring import Scorer
+from context_bench.engine.work import Bench, Hand, perform, set_up
+
+#: Seconds after which a node with nothing to say shows that it is alive.
+BEAT = 5.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A group's twin, and the thread that all its calls are made in."""
+
+    twin: Twin
+    hand: Hand
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the driver has asked for and waits for."""
+
+    task: asyncio.Task[None]
+    left: list[Outcome | SetUp] = field(default_factory=list)  # what was paid before it was cancelled
+
+
+class Node:
+    """The actor's class. The driver calls `begin` once, then `hear` again and again, and `tell` whenever there is something to do."""
+
+    async def begin(self, data: bytes, keys: list[str]) -> str:
+        """Build this node's bench; returns the package's version."""
+        from context_bench import __version__
+
+        loop = asyncio.get_running_loop()
+        self._outbox: list[Message] = []
+        self._news = asyncio.Event()
+        self._line = Line(loop, self._post)
+        self._work: dict[int, _Work] = {}
+        self._twins: dict[int, _Kept] = {}
+        self._free: list[Hand] = []
+        limiters: dict[int, SharedLimiter] = {}
+        replies = NodeReplies()
+
+        def known(pid: tuple[str, int]) -> Any:
+            kind, number = pid
+            if kind == "limiter":
+                return limiters.setdefault(number, SharedLimiter(self._line, number))
+            return keys[number] if kind == "key" else replies
+
+        arms, evaluators, about = unpacked(data, known)
+        timeout, paid = about["example_timeout"], about.pop("paid")
+        scorers = [Scorer(each, timeout) for each in evaluators]
+        spend = SharedSpend(self._line) if paid else None
+        self._bench = Bench(arms=arms, scorers=scorers, clock=SYSTEM_CLOCK, spend=spend, leave_behind=self._leave_behind, **about)
+        if recorder := self._bench.recorder:
+            await recorder.__aenter__()  # type: ignore[attr-defined]
+        await asyncio.to_thread(load_tokenizers, arms)
+        return __version__
+
+    async def hear(self) -> list[Message]:
+        """What there is to say; waits until there is something, or a beat."""
+        if not self._outbox:
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), BEAT)
+        said, self._outbox = self._outbox, []
+        return said
+
+    async def tell(self, messages: list[Message]) -> None:
+        """Take in what the driver says."""
+        for message in messages:
+            match message:
+                case ("told", ticket, value):
+                    self._line.told(ticket, value)
+                case ("do", ticket, what, data):
+                    self._work[ticket] = _Work(asyncio.create_task(self._do(ticket, what, data)))
+                case ("cancel", ticket):
+                    if (work := self._work.get(ticket)) is not None:
+                        work.task.cancel()
+
+    def _post(self, message: Message) -> None:
+        self._outbox.append(message)
+        self._news.set()
+
+    async def _do(self, ticket: int, what: str, data: bytes) -> None:
+        """One piece of work, from its pickled arguments to its pickled result."""
+        try:
+            result = await self._called(ticket, what, *pickle.loads(data))
+            self._post(("done", ticket, self._said(result)))
+        except asyncio.CancelledError:
+            self._post(("cancelled", ticket, _bytes(self._work[ticket].left)))
+        except Stop as stop:
+            self._post(("stopped", ticket, _bytes(_portable(stop))))
+        except Exception as error:
+            self._post(("failed", ticket, describe(error)))
+        finally:
+            self._work.pop(ticket, None)
+
+    def _called(self, ticket: int, what: str, *args: Any) -> Coroutine[Any, Any, Any]:
+        actions: dict[str, Any] = {
+            "perform": self._perform,
+            "judge": self._judge,
+            "twin": self._twin,
+            "set_up": self._set_up,
+            "close": self._close,
+        }
+        return actions[what](ticket, *args)  # type: ignore[no-any-return]
+
+    def _leave_behind(self, outcome: Outcome) -> None:
+        """The calls of work that was cancelled go home with the news of that."""
+        task = asyncio.current_task()
+        for work in self._work.values():
+            if work.task is task:
+                outcome.unit = None  # type: ignore[assignment]
+                work.left.append(outcome)
+
+    # --- the work ---
+
+    async def _perform(self, ticket: int, unit: Unit, twin: int | None) -> Outcome:
+        kept = None if twin is None else self._twins[twin]
+        hand = kept.hand if kept is not None else self._hand()
+        try:
+            return await perform(self._bench, unit, hand, None if kept is None else kept.twin.system)
+        finally:
+            if kept is None:
+                self._free.append(hand)
+
+    async def _judge(self, ticket: int, unit: Unit, output: dict[str, Any], ids: set[int]) -> Outcome:
+        outcome, hand = Outcome(unit, ran=False, output=output), self._hand()
+        try:
+            await judged(self._bench, outcome, [scorer for scorer in self._bench.scorers if scorer.planned.id in ids], hand)
+        finally:
+            self._free.append(hand)
+        outcome.output = {}  # the driver has it
+        return outcome
+
+    async def _twin(self, ticket: int, arm: int, name: str) -> tuple[bool, bool]:
+        hand = self._hand()
+        twin = await twin_of(self._bench.arms[arm], name, hand)
+        self._twins[ticket] = _Kept(twin, hand)
+        return twin.sets_up, twin.own
+
+    async def _set_up(self, ticket: int, setup: SetUp, unit: Unit, twin: int) -> SetUp:
+        kept = self._twins[twin]
+        try:
+            await set_up(self._bench, setup, unit, kept.hand, kept.twin.system)
+        except asyncio.CancelledError:
+            self._work[ticket].left.append(setup)
+            raise
+        if setup.stop is not None:
+            setup.stop = _portable(setup.stop)
+        return setup
+
+    async def _close(self, ticket: int, twin: int) -> None:
+        kept = self._twins.pop(twin)
+        try:
+            await close_twin(kept.twin, kept.hand)
+        finally:
+            self._free.append(kept.hand)
+
+    def _hand(self) -> Hand:
+        """A thread for what blocks, that no other work uses meanwhile."""
+        return self._free.pop() if self._free else Hand("context-bench-system")
+
+    def _said(self, result: Any) -> bytes:
+        """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is kept."""
+        if not isinstance(result, Outcome):
+            return _bytes(result)
+        if result.stop is not None:
+            result.stop = _portable(result.stop)
+        result.unit = None  # type: ignore[assignment]  # the driver knows
+        try:
+            return _bytes(result)
+        except Exception as error:
+            result.error = describe(BadReply(f"the answer cannot be sent from its node: {type(error).__name__}: {error}"))
+            result.output, result.metadata, result.scores = {}, {}, []
+            return _bytes(result)
+
+
+def _portable(stop: Stop) -> Stop:
+    """The same, or if its class cannot be built again from its message, one that says the same and ends with the same exit code."""
+    try:
+        return pickle.loads(_bytes(stop))  # type: ignore[no-any-return]
+    except Exception:
+        plain = Stop(str(stop))
+        plain.exit_code = stop.exit_code
+        return plain
+
+
+def _bytes(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
