@@ -30,7 +30,7 @@ OURS = {name: text for name, text in PAGES.items() if name != "licences.md"}
 #: Flags of other programs that a page names.
 FOREIGN = {
     "--no-otel", "--openai-base-url", "--host", "--context-bench-store", "--log-dir", "--help", "--help-all", "--install-completion",
-    "--output-format", "--verbose",
+    "--output-format", "--verbose", "--dbname", "--encoding", "--file", "--no-owner", "--schema", "--template", "--username",
 }  # fmt: skip
 
 
