@@ -82,6 +82,8 @@ class RunOptions(BaseModel):
     rpm: float | None = Field(None, gt=0)
     tpm: float | None = Field(None, gt=0)
     fixed_concurrency: int | None = Field(None, ge=1)
+    executor: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
     retries: int = Field(3, ge=0)
     marker: Literal["key", "header", "serial"] = "key"
     record: Literal["meta", "hashes", "redacted", "full"] = "full"

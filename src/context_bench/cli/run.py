@@ -99,6 +99,10 @@ def command(
             metavar="N",
         ),
     ] = None,
+    executor: Annotated[str | None, _more(help="Where the work is done: local, or ray (the nodes of a cluster). [default: local]")] = None,
+    ray_address: Annotated[
+        str | None, _more(help="The Ray cluster, as HOST:PORT or auto. [default: RAY_ADDRESS, else one on this machine]", metavar="ADDRESS")
+    ] = None,
     retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
     marker: Annotated[str | None, _more(help="How calls are recognised behind the proxy: key, header, serial. [default: key]")] = None,
     record: Annotated[str | None, _more(help="What the tap keeps: meta, hashes, redacted, full. [default: full]")] = None,

@@ -11,6 +11,7 @@ from typing import Any
 
 from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.executing import executor_of
 from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
@@ -122,6 +123,7 @@ async def carry_out(
 
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)
+    executor_of(options, around)
     if options.dry_run:
         dryrun.show(dryrun.forecast(options, data, arms, evaluators, prices), options)
         return 0
@@ -170,6 +172,7 @@ async def _run_and_report(
         progress=None if options.quiet else RichProgress(),
         total=_at_most(options, data),
         reuse="all" if options.reuse or options.cache_dir else "run",
+        executor=executor_of(options, around),
     )
     if executed.counts.get("reused"):
         warn(reporting.reused(executed.counts))

@@ -216,7 +216,6 @@ class _Runner:
         status = INTERRUPTED
         try:
             async with signs_of_life(lambda: self.in_database(self.writer.beat)):
-                await self.executor.start(self.bench, self.workers, self._notice)
                 status = await self._work()
         finally:
             executed = await self._end(status)
@@ -240,6 +239,7 @@ class _Runner:
         """All workers, under the run's deadline; returns the status the run ends with."""
         try:
             async with asyncio.timeout(self.settings.run_timeout) as deadline:
+                await self.executor.start(self.bench, self.workers, self._notice)
                 await self._workers()
                 await self._judge_afterwards()
         except TimeoutError:

@@ -132,6 +132,10 @@ class RemoteTap:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """On its way to another process: the same owner, so that all of them ask for the same conversations; connections stay."""
+        return {**self.__dict__, "_sessions": {}}
+
     async def connect(self) -> dict[str, Any]:
         """Make sure a tap is there and learn what it is: `upstream`, `marker`, `record`, counts."""
         about = await self._ask("POST", "hello")

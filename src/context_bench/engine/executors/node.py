@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,8 +44,6 @@ class Node:
 
     async def begin(self, data: bytes, keys: list[str]) -> str:
         """Build this node's bench; returns the package's version."""
-        from context_bench import __version__
-
         loop = asyncio.get_running_loop()
         self._outbox: list[Message] = []
         self._news = asyncio.Event()
@@ -69,7 +68,7 @@ class Node:
         if recorder := self._bench.recorder:
             await recorder.__aenter__()  # type: ignore[attr-defined]
         await asyncio.to_thread(load_tokenizers, arms)
-        return __version__
+        return package_version()
 
     async def hear(self) -> list[Message]:
         """What there is to say; waits until there is something, or a beat."""
@@ -189,6 +188,11 @@ class Node:
             result.error = describe(BadReply(f"the answer cannot be sent from its node: {type(error).__name__}: {error}"))
             result.output, result.metadata, result.scores = {}, {}, []
             return _bytes(result)
+
+
+def package_version() -> str:
+    """The version of context-bench installed here."""
+    return str(sys.modules["context_bench"].__version__)
 
 
 def _portable(stop: Stop) -> Stop:

@@ -18,7 +18,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, SystemFailed, describe
 from context_bench.engine.executors.link import Desk, Message
 from context_bench.engine.executors.local import NodeLost, Raised, Twin
-from context_bench.engine.executors.node import Node
+from context_bench.engine.executors.node import Node, package_version
 from context_bench.engine.executors.shipping import Parcel, packed
 from context_bench.engine.plan import Outcome, SetUp, Unit
 from context_bench.engine.scoring import Scorer
@@ -41,6 +41,7 @@ class _Reached:
     asked: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
     outbox: list[Message] = field(default_factory=list)
     lost: bool = False
+    why: str = ""
 
 
 class RayNodes:
@@ -52,6 +53,7 @@ class RayNodes:
     """
 
     def __init__(self, address: str | None = None, *, local_only: str = "") -> None:
+        _ray()
         self._address, self._local_only = address, local_only
         self._nodes: list[_Reached] = []
         self._tickets = itertools.count(1)
@@ -76,12 +78,12 @@ class RayNodes:
         self._check_addresses(ray)
         await asyncio.gather(*(self._begin(node, parcel) for node in self._nodes))
         if not self._alive():
-            raise PreflightFailed("no node of the Ray cluster could begin; what each of them said is above")
+            raise PreflightFailed(f"no node of the Ray cluster can take part: {'; '.join(node.why for node in self._nodes)}")
         notice(f"{len(self._alive())} Ray nodes, up to {-(-workers // len(self._alive()))} pieces of work at once on each")
 
     def _about(self, bench: Bench) -> dict[str, Any]:
-        if bench.recorder is not None and not hasattr(bench.recorder, "__getstate__"):
-            raise BadInput("a tap of this process cannot be asked from a node")
+        if bench.recorder is not None and "__getstate__" not in vars(type(bench.recorder)):
+            raise BadInput("a recorder of this process cannot be asked from a node; RemoteTap can, with a tap that all nodes reach")
         return {
             "run": bench.run,
             "recorder": bench.recorder,
@@ -120,17 +122,15 @@ class RayNodes:
             )
 
     async def _begin(self, node: _Reached, parcel: Parcel) -> None:
-        from context_bench import __version__
-
         try:
             # Keys travel as a small argument of their own: from process to process, in no object store, log or runtime environment.
             version = await asyncio.wait_for(node.actor.begin.remote(parcel.data, parcel.keys), READY)
         except Exception as error:
-            self._notice(f"node {node.address} cannot take part: {describe(error).splitlines()[0]}")
-            node.lost = True
+            node.why, node.lost = f"{node.address}: {_last_line(error)}", True
+            self._notice(f"a Ray node cannot take part: {node.why}")
             return
-        if version != __version__:
-            raise PreflightFailed(f"node {node.address} has context-bench {version}, this is {__version__}; results would not compare")
+        if version != (here := package_version()):
+            raise PreflightFailed(f"node {node.address} has context-bench {version}, this is {here}; results would not compare")
         self._listening.append(asyncio.create_task(self._listen(node), name="context-bench-ray-node"))
 
     async def end(self) -> None:
@@ -305,6 +305,11 @@ class RayNodes:
             if not answer.done():
                 answer.set_exception(NodeLost(node.address))
         node.asked.clear()
+
+
+def _last_line(error: Exception) -> str:
+    """What an error says; one of Ray's carries the traceback of the other process."""
+    return describe(error).strip().splitlines()[-1]
 
 
 async def _heard(node: _Reached) -> list[Message]:

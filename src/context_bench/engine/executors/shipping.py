@@ -95,7 +95,7 @@ def _blamed(plugins: Sequence[tuple[str, str, Any]], secrets: Sequence[str], err
         found = _fails(plugin, secrets)
         if found is None:
             continue
-        parts = (f"its attribute {key!r}: {why}" for key, item in _attributes(plugin) if (why := _fails(item, secrets)))
+        parts = (f"its attribute `{key}`: {why}" for key, item in _attributes(plugin) if (why := _fails(item, secrets)))
         why = next(parts, found)
         return BadInput(
             f"{kind} {name!r} ({type(plugin).__qualname__}) cannot be sent to the nodes: {why}. Make such things when they are first "
