@@ -94,6 +94,13 @@ def test_answers_are_judged_again_without_the_memories(place, capsys):
     assert json.loads(capsys.readouterr().out)["summary"]["bm25"]["mean_score"] > 0.3
 
 
+def test_the_sentence_reader_is_not_told_as_a_model(place, capsys):
+    line = [*LAB[: LAB.index("--reader")], "--reader", "sentence", "--qa-types", "single", "--no-floors", "--questions", "2", "--quiet"]
+    assert run_line([*line, "--output", "html", "--out", "x.html"]) == 0
+    head = (place / "x.html").read_text().partition("<h2")[0]
+    assert "<dt>Model</dt><dd>no model</dd>" in head
+
+
 def test_without_a_reader_retrieval_is_measured_against_word_search(place, capsys):
     line = [
         *LAB[: LAB.index("--reader")],

@@ -269,7 +269,7 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
     apart = options.reader is None or options.relay not in (None, options.reader)
     reads_at = around.reader if apart else relay
     key = key_in(options.api_key_env)
-    cell = Cell({"model": own_reader or (options.model[0] if reads_at is not None else "no reader"), "shape": "memory"})
+    cell = Cell({"model": own_reader or _answering(options, reads_at), "shape": "memory"})
     for spec, floor in memories:
         memory = make_memory(spec, relay=relay, model=options.model[0], api_key=key)
         reader = _own_reader(own_reader) if own_reader else _reader(options, reads_at, prices, key) if reads_at is not None else None
@@ -281,6 +281,11 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
     refuse_equal_names(cell.names)
     cell.baseline = _baseline(options, cell, reads=own_reader is not None or reads_at is not None)
     return cell
+
+
+def _answering(options: MemoryOptions, reads_at: str | None) -> str:
+    """Who answers, for the report: `sentence` calls no model, whatever --model says."""
+    return "no reader" if reads_at is None else "no model" if options.reader == "sentence" else options.model[0]
 
 
 def _name(spec: str) -> str:

@@ -128,6 +128,7 @@ def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Fig
     """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as many examples.
 
     Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens before it sends.
+    A control that saves nothing was not meant to.
     """
     line, base = (
         (name, each.shape) if (name, each.shape) in material.found.lines else (name, None) for name in (each.system, each.baseline)
@@ -142,7 +143,7 @@ def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Fig
         "tokens": tokens,
         "money": saved_money(material, line, base),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None and not (control and value.value == 0)}
 
 
 def _changes(material: Material) -> list[Change]:
@@ -178,7 +179,7 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
     margin = margin.get("value") if isinstance(margin, dict) else margin
     trials = f" × {material.found.trials} trials" if material.found.trials > 1 else ""
     asked: list[tuple[str, Any]] = [
-        ("Model", _listed(options.get("model") or manifest.get("model") or material.result.config.get("model"))),
+        ("Model", _listed(_models(manifest) or options.get("model") or manifest.get("model") or material.result.config.get("model"))),
         ("Shape", _listed(material.found.shapes or options.get("shape"))),
     ]
     known = [
@@ -193,6 +194,13 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
         ("Started", manifest.get("started")),
     ]
     return [(label, str(value)) for label, value in known if value not in (None, "", [])]
+
+
+def _models(manifest: dict[str, Any]) -> list[str]:
+    """Who answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
+    cells = manifest.get("cells")
+    labels = [mapping(cell.get("labels")) for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return list(dict.fromkeys(each["model"] for each in labels if isinstance(each.get("model"), str)))
 
 
 def _listed(value: Any) -> str | None:
