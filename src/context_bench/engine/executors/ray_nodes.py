@@ -79,7 +79,8 @@ class RayNodes:
         await asyncio.gather(*(self._begin(node, parcel) for node in self._nodes))
         if not self._alive():
             raise PreflightFailed(f"no node of the Ray cluster can take part: {'; '.join(node.why for node in self._nodes)}")
-        notice(f"{len(self._alive())} Ray nodes, up to {-(-workers // len(self._alive()))} pieces of work at once on each")
+        count = len(self._alive())
+        notice(f"{count} Ray node{'s' if count > 1 else ''}, up to {-(-workers // count)} pieces of work at once on each")
 
     def _about(self, bench: Bench) -> dict[str, Any]:
         if bench.recorder is not None and "__getstate__" not in vars(type(bench.recorder)):
