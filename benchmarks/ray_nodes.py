@@ -61,21 +61,24 @@ async def measured(url: str, n: int, workers: int) -> tuple[float, float]:
     return n / nodes.took, 1000 * nodes.cpu / n
 
 
-def with_nodes(count: int, url: str, options: argparse.Namespace) -> list[tuple[float, float]]:
-    """`repeats` measurements on a cluster of so many nodes."""
+def on_one_and_two(url: str, options: argparse.Namespace) -> dict[int, list[tuple[float, float]]]:
+    """`repeats` measurements on a cluster of one node, then with a second one added."""
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster()
+    cluster, found = Cluster(), dict[int, list[tuple[float, float]]]()
     try:
-        for _ in range(count):
+        for count in (1, 2):
             names = ("metrics_agent_port", "dashboard_agent_listen_port", "runtime_env_agent_port", "metrics_export_port")
-            cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False, **{name: free_port() for name in names})
-        ray.init(address=cluster.address, log_to_driver=False)
-        return [asyncio.run(measured(url, options.n * count, options.each * count)) for _ in range(options.repeats)]
+            ports = {name: free_port() for name in names}
+            cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False, **ports)
+            if count == 1:
+                ray.init(address=cluster.address, log_to_driver=False)
+            found[count] = [asyncio.run(measured(url, options.n * count, options.each * count)) for _ in range(options.repeats)]
     finally:
         ray.shutdown()
         cluster.shutdown()
+    return found
 
 
 def free_port() -> int:
@@ -99,7 +102,7 @@ def main() -> None:
         [sys.executable, str(Path(__file__).with_name("mock_server.py")), "--port", str(port), "--delay", str(options.delay)]
     )
     try:
-        found = {count: with_nodes(count, f"http://127.0.0.1:{port}", options) for count in (1, 2)}
+        found = on_one_and_two(f"http://127.0.0.1:{port}", options)
     finally:
         server.terminate()
         server.wait()
