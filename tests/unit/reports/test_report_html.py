@@ -288,7 +288,7 @@ def test_marks_carry_tooltips_with_the_figures() -> None:
 
 
 def test_marks_at_the_same_place_stand_side_by_side() -> None:
-    drawn = ET.fromstring(svg(pareto(point("full", 0.75, 1000), point("full#2", 0.74, 1000))))
+    drawn = ET.fromstring(svg(pareto(point("full", 0.75, 1000), point("full#2", 0.75, 1000))))
     marks = [element for element in drawn.iter("{http://www.w3.org/2000/svg}path") if len(element)]
     places = [float((element.get("transform") or "").removeprefix("translate(").split(",")[0]) for element in marks]
     assert abs(places[0] - places[1]) >= 7
