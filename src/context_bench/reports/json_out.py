@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from context_bench.core.load import limit_notes
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.setups import note, standing, totals
 from context_bench.reports.page import Page
@@ -48,7 +49,7 @@ def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None
 
     With `canonical`, two runs that found the same give the same bytes: no times, latencies, dates, run names or retries; keys sorted.
     """
-    head = _stable(_document(_unrepeated(page))) if canonical else _document(page)
+    head = _stable(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
     stream.write("{\n")
     for name in _TOP:
         if name in head:
@@ -101,6 +102,15 @@ def _unrepeated(page: Page) -> Page:
     said = note(page.setups)
     notes = [each for each in page.notes if each != said]
     return replace(page, summary=summary, setup=setup_facts(last), setups=last, notes=notes)
+
+
+def _unhindered(page: Page) -> Page:
+    """The page without how many requests endpoints were sent at once, and when: that is a matter of the day."""
+    if "limits" not in page.manifest:
+        return page
+    said = limit_notes(page.manifest)
+    manifest = {name: value for name, value in page.manifest.items() if name != "limits"}
+    return replace(page, manifest=manifest, notes=[each for each in page.notes if each not in said])
 
 
 def row_record(row: EvalRow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from context_bench.core.load import limit_notes
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import to_json, write
 
@@ -109,6 +110,14 @@ def test_canonical_reports_of_equal_runs_are_equal_bytes(results: Callable[..., 
     assert "timing" not in read
     assert read["summary"]["kompact"].keys() == {key for key in results().summary["kompact"] if not key.startswith("latency")}
     assert "2026-11-21" not in first
+
+
+def test_canonical_reports_do_not_tell_how_busy_the_day_was(results: Callable[..., Result]) -> None:
+    slowed = results()
+    slowed.manifest["limits"] = [{"http://127.0.0.1:1": [[1.0, 20, "start"], [2.0, 16, "refused for quota"]]}]
+    slowed.notes = [*slowed.notes, *limit_notes(slowed.manifest)]
+    assert len(slowed.notes) == len(results().notes) + 1
+    assert to_json(slowed, canonical=True) == to_json(results(), canonical=True)
 
 
 def test_canonical_keeps_every_finding(results: Callable[..., Result]) -> None:
