@@ -95,7 +95,8 @@ def comparisons(material: Material) -> Section | None:
         Column("left out", about="pairs in which one side failed"),
         Column("n needed", about="examples for 80 % power at the margin"),
     ]
-    rows: list[list[Cell]] = [[_compared(material, each, several), *_comparison_cells(each)] for each in found]
+    shapes = len({each.shape for each in found}) > 1
+    rows: list[list[Cell]] = [[_compared(material, each, several, shapes), *_comparison_cells(each)] for each in found]
     names = ", ".join(dict.fromkeys(each.baseline for each in found))
     table = Table(
         "comparisons",
@@ -106,8 +107,9 @@ def comparisons(material: Material) -> Section | None:
     return Section("comparisons", "Paired differences" if several else f"Against {names}", tables=[table])
 
 
-def _compared(material: Material, each: Comparison, several: bool) -> str:
-    parts = [f"{each.system} − {each.baseline}" if several else each.system, each.dataset, each.shape]
+def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:
+    """What a line is about. Several baselines, or several shapes, are part of the name."""
+    parts = [f"{each.system} − {each.baseline}" if several else each.system, each.dataset, each.shape if shapes else None]
     extra = [] if each.metric in (PRIMARY, material.score_field, "") else [each.metric]
     return " · ".join([part for part in parts if part] + extra)
 

@@ -15,6 +15,7 @@ from context_bench.reports.charts.style import fixed, inline, letters, narrow
 _LINE = 17  # pixels of a line of letters
 _LONGEST = 260  # pixels of a name beside the plot
 _GAP = 12
+_WIDE, _BOLD = 1.14, 1.28  # letters of the widest fonts that a reader may have, by those that are usual
 MOST = 160  # lines of a chart; what is beyond stands in the table
 
 
@@ -33,8 +34,9 @@ class Rows:
     def __init__(self, lines: Sequence[Line], width: int, *, thick: int = 16) -> None:
         self.lines, self.width, self.thick = list(lines), width, thick
         self.narrow = narrow(width)
-        self.label_room = 0.0 if self.narrow else min(_LONGEST, max((letters(each.label) for each in lines), default=0) * 1.06)
-        self.value_room = 0.0 if self.narrow else max((letters(each.value) for each in lines), default=0) * 1.06
+        widest = max((letters(each.label) * (_BOLD if each.heading else _WIDE) for each in lines), default=0)
+        self.label_room = 0.0 if self.narrow else min(_LONGEST, widest)
+        self.value_room = 0.0 if self.narrow else max((letters(each.value) for each in lines), default=0) * _WIDE
         self.plot = int(width - self.label_room - self.value_room - 3 * _GAP)
         self.at: list[float] = []
         self._words: list[float] = []
