@@ -71,13 +71,13 @@ def test_other_messages(provider):
 
 
 def test_model_extras_and_keys(provider, monkeypatch):
-    keys = ("from-the-environment", "given")
-    server = provider(rules=[{"when": {"header": {"authorization": f"^Bearer {key}$"}}, "text": key} for key in keys])
+    keys = {"from-the-environment": "the environment's", "given": "the one given"}  # a reply that quotes the key itself is masked
+    server = provider(rules=[{"when": {"header": {"authorization": f"^Bearer {key}$"}}, "text": text} for key, text in keys.items()])
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert OpenAIProxy(base_url=server.url).process(ASKED)["response"] == "at noon"  # no key, no header
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
-    assert OpenAIProxy(base_url=server.url).process(ASKED)["response"] == "from-the-environment"
-    assert OpenAIProxy(base_url=server.url, api_key="given").process(ASKED)["response"] == "given"
+    assert OpenAIProxy(base_url=server.url).process(ASKED)["response"] == "the environment's"
+    assert OpenAIProxy(base_url=server.url, api_key="given").process(ASKED)["response"] == "the one given"
     OpenAIProxy(base_url=server.url, model="tiny", extra_body={"temperature": 0, "max_tokens": 9}).process(ASKED)
     request = server.requests[-1]
     assert (request.body["model"], request.body["temperature"], request.body["max_tokens"]) == ("tiny", 0, 9)

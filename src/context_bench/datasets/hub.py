@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import io
 import json
 import os
 import re
@@ -220,7 +221,8 @@ def _read_first(at: Snapshot, file: HubFile, wanted: int | None, folder: Path) -
     with system.open(f"datasets/{at.repo}@{at.commit}/{file.path}", "rb", block_size=BLOCK) as remote:
         if file.path.endswith(".parquet"):
             return _first_groups(remote, wanted or 1, folder)
-        return _first_lines(islice(rows_from(remote, file.name), wanted), wanted, folder, file.inside is not None)
+        plain = io.BufferedReader(remote)  # the hub's own file cannot read a line of at most so many bytes
+        return _first_lines(islice(rows_from(plain, file.name), wanted), wanted, folder, file.inside is not None)
 
 
 def _first_lines(rows: Iterator[dict[str, Any]], wanted: int | None, folder: Path, member: bool) -> Path | None:
