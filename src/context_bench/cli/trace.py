@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.reports.traces.summary import TraceSummary
     from context_bench.traces import TraceResults
-    from context_bench.traces.running import StatusOf
+    from context_bench.traces.keeping import StatusOf
 
 OUTPUTS = ("table", "json", "csv", "markdown", "jsonl", "html")
 #: The set of traces that were given no name.
@@ -296,7 +296,7 @@ def _summary(
 ) -> TraceSummary:
     from context_bench.logs.symbols import grammar_versions
     from context_bench.reports.traces.summary import about, summarise
-    from context_bench.traces.running import golds_sha
+    from context_bench.traces.settings import golds_sha
 
     golds = found.golds
     told = {"name": gold.name, "sha": golds_sha(golds), "instances": len(golds), "skipped": dict(golds.skipped), "repeated": golds.repeated}
@@ -384,7 +384,7 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
 
 def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
     from context_bench.reports.traces.appendix import lines
-    from context_bench.traces.running import golds_sha
+    from context_bench.traces.settings import golds_sha
 
     yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))
 

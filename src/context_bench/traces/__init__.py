@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from context_bench.traces.comparing import compare_traces as compare_traces
     from context_bench.traces.converting import unified_prediction as unified_prediction
     from context_bench.traces.repositories import Repositories as Repositories
-    from context_bench.traces.running import TraceResults as TraceResults
+    from context_bench.traces.results import TraceResults as TraceResults
     from context_bench.traces.running import score_traces as score_traces
     from context_bench.traces.scoring import score_trace as score_trace
 
@@ -81,7 +81,7 @@ __getattr__, __dir__ = lazy(
         "context_bench.traces.comparing:compare_traces",
         "context_bench.traces.converting:unified_prediction",
         "context_bench.traces.repositories:Repositories",
-        "context_bench.traces.running:TraceResults",
+        "context_bench.traces.results:TraceResults",
         "context_bench.traces.running:score_traces",
         "context_bench.traces.scoring:score_trace",
     ],
