@@ -65,6 +65,7 @@ class Detail:
         "in",
         "out",
         "cached",
+        "at once",
         "seconds",
         "first token s",
         "$",
@@ -156,7 +157,11 @@ def _call(told: Mapping[str, Any]) -> list[str]:
         str(told.get("status", "")),
         *(
             _count(each)
-            for each in (told.get("sent_tokens"), usage.get("input_tokens"), usage.get("output_tokens"), usage.get("cache_read"))
+            for each in (
+                told.get("sent_tokens"),
+                *(usage.get(name) for name in ("input_tokens", "output_tokens", "cache_read")),
+                told.get("in_flight"),
+            )
         ),
         _seconds(told.get("seconds")),
         _seconds(told.get("ttft")),

@@ -13,6 +13,7 @@ from context_bench.cli.options import RunOptions, read_options
 from context_bench.core.errors import BadSpec
 from context_bench.engine import open_store, rows, run_of
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter
+from context_bench.runner import detail_of
 
 
 def test_one_limiter_for_each_endpoint_one_pace_for_the_account() -> None:
@@ -61,6 +62,9 @@ def test_load_history_and_requests_under_way_are_kept_with_the_run(tmp_path: Pat
         (history,) = manifest["limits"]
         assert [reason for _, _, reason in history["all endpoints"]] == ["start", "refused for quota, 0.005 s pause"]
         assert {row.usage["in_flight"] for row in rows(kept, "r")} <= {1, 2}
+        told = [call for row in rows(kept, "r") for call in (detail_of(kept, "r", row.system, row.example_id, 0) or {})["calls"]]
+        assert {call["in_flight"] for call in told} <= {1, 2}
+        assert sum(call.get("status") == 429 for call in told) == 1
     assert run_line([*words, "--stream", "--fixed-concurrency", "2", "--quiet"]) == 0  # nothing is owed, the history stays
     with open_store(store) as kept:
         assert [len(each["all endpoints"]) for each in run_of(kept, "r").manifest["limits"]] == [2, 1]

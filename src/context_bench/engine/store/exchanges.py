@@ -131,9 +131,13 @@ def _reply_text(reply: Any) -> str:
     return content if isinstance(content, str) else "" if content is None else str(content)
 
 
+_TOLD = (
+    "account", "model", "attempt", "status", "seconds", "waited", "in_flight", "ttft", "sent_tokens", "cost", "finish_reason", "error",
+)  # fmt: skip
+
+
 def _call_told(call: Call, judge: str | None) -> dict[str, Any]:
-    names = ("account", "model", "attempt", "status", "seconds", "waited", "ttft", "sent_tokens", "cost", "finish_reason", "error")
-    told = {name: getattr(call, name) for name in names} | {"usage": plain(call.usage) if call.usage else None, "evaluator": judge}
+    told = {name: getattr(call, name) for name in _TOLD} | {"usage": plain(call.usage) if call.usage else None, "evaluator": judge}
     return {name: value for name, value in told.items() if value is not None}
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Tab
 from context_bench.engine.store.dialects import TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
-HEAD = "0005"
+HEAD = "0006"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -172,6 +172,7 @@ calls = Table(
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
     Column("setup", WHOLE),  # made for it; then there is no output
+    Column("in_flight", WHOLE),  # on its account when it was sent, itself included
 )
 Index("calls_output", calls.c.output)
 

@@ -449,6 +449,7 @@ class Writer:
             "error": None if call.error is None else self._text(call.error),
             "request": self._bodies.add(call.request) if keep and call.request is not None else None,
             "reply": self._bodies.add(call.reply) if keep and call.reply is not None else None,
+            "in_flight": call.in_flight,
         }
 
     def _endpoint(self, call: Call) -> tuple[str, str]:
