@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
@@ -65,9 +66,8 @@ def ndcg_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
     id each at the top. Hits with several ids could pass that, which counts as 1.
     """
     _check(gold, k)
-    gained = math.fsum(new / math.log2(rank + 1) for rank, new in _new(gold, hits[:k]))
-    ideal = math.fsum(1 / math.log2(rank + 1) for rank in range(1, min(len(gold), k) + 1))
-    return min(1.0, gained / ideal)
+    gained = math.fsum([new / math.log2(rank + 1) for rank, new in _new(gold, hits[:k])])
+    return min(1.0, gained / _ideal(min(len(gold), k)))
 
 
 def duplicate_share(hits: Sequence[Ids]) -> float:
@@ -85,18 +85,28 @@ def within(tokens: Iterable[int], budget: int) -> int:
     return sum(1 for _ in takewhile(lambda spent: spent <= budget, accumulate(tokens)))
 
 
-def _covered(gold: Ids, hits: Sequence[Ids], k: int) -> set[str]:
+@lru_cache(maxsize=1024)
+def _ideal(hits: int) -> float:
+    """The gain of so many hits at the top, with one id of the evidence each."""
+    return math.fsum(1 / math.log2(rank + 1) for rank in range(1, hits + 1))
+
+
+def _covered(gold: Ids, hits: Sequence[Ids], k: int) -> AbstractSet[str]:
     _check(gold, k)
-    return {one for ids in hits[:k] for one in ids if one in gold}
+    return gold & set().union(*hits[:k])
 
 
-def _new(gold: Ids, hits: Sequence[Ids]) -> Iterable[tuple[int, int]]:
+def _new(gold: Ids, hits: Sequence[Ids]) -> list[tuple[int, int]]:
     """(rank, evidence ids covered here for the first time) of the hits that cover any."""
-    left = set(gold)
+    left, found = gold, []
     for rank, ids in enumerate(hits, 1):
-        if new := left & ids:
-            left -= new
-            yield rank, len(new)
+        if not left.isdisjoint(ids):
+            new = left & ids
+            left = left - new
+            found.append((rank, len(new)))
+            if not left:
+                break
+    return found
 
 
 def _check(gold: Ids, k: int) -> None:
