@@ -1,0 +1,308 @@
+"""What a run takes as examples become many: memory, store, taking up again, reports.
+
+    python benchmarks/scale.py [--n 1000 10000] [--bytes 1000] [--workers 32] [--folder DIR] [--browser]
+
+For each n a real `context-bench run`: examples streamed from JSON lines, a system and an evaluator in Python in its process (no network, so
+that what is seen is the program), `answer_quality` beside them, everything kept. Then the same command again, where nothing is owed, and
+`context-bench show` as HTML and as CSV. Every command is a process of its own. *Peak* is its largest resident set; that of the run is read
+twice, when all rows are in the store and at its end, for the first is the engine and the second the statistics and the table. Planning
+is the time from the start of the second run until it says that the rows were in the store, less that of a run of one example. CPU is user +
+system. `--folder`: where data and stores go, and stay. `--browser`: let Chromium open the HTML report (needs playwright).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+HERE = Path(__file__).parent
+WORDS = [
+    "signal",
+    "bridge",
+    "harbour",
+    "station",
+    "lantern",
+    "meadow",
+    "copper",
+    "window",
+    "garden",
+    "letter",
+    "river",
+    "engine",
+    "silver",
+    "candle",
+    "winter",
+    "market",
+]
+ALREADY = "were already in the store"
+
+
+# --- what the commands run with --------------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A system that knows most answers, and answers a few at length."""
+
+    name = "answers"
+
+    async def aprocess(self, example: dict) -> dict:
+        number = int(example["id"])
+        text = example["answer"] if number % 4 else "the " + example["answer"].split()[0]
+        return {**example, "response": text}
+
+
+class Length:
+    """An evaluator of one's own, with a score beyond [0, 1]: its interval has to be resampled."""
+
+    name, version, quick, fields = "length", "1", True, ("words",)
+
+    def score(self, original: dict, processed: dict) -> dict[str, float]:
+        return {"words": float(len(processed["response"].split()))}
+
+
+def line(number: int, size: int) -> str:
+    """One example: a context of about `size` bytes, a question, an answer of a few words."""
+    chance = random.Random(number)
+    context = f"{number} " + " ".join(chance.choices(WORDS, k=size // 7))
+    answer = " ".join(chance.choices(WORDS, k=chance.randint(1, 4)))
+    return json.dumps({"id": number, "context": context, "question": "Which?", "answer": answer})
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Took:
+    """What one command took. `stored`: peak in MB, CPU and wall seconds when all rows were in the store; `said`: seconds until it said so."""
+
+    cpu: float
+    wall: float
+    peak: float
+    stored: tuple[float, float, float] | None = None
+    said: tuple[float, float] | None = None
+
+
+def run(command: list[str], store: Path | None = None) -> Took:
+    """Run a command to its end and look at it meanwhile; its failure ends the benchmark."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONUNBUFFERED": "",
+    }
+    began, stored, said = time.perf_counter(), None, None
+    with tempfile.TemporaryFile() as spoken:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=spoken, env=environment)
+        while True:
+            ended, status, used = os.wait4(process.pid, os.WNOHANG)
+            if ended:
+                break
+            if store is not None and stored is None and finished(store):
+                stored = (*_now(process.pid), time.perf_counter() - began)
+            if said is None and ALREADY.encode() in os.pread(spoken.fileno(), 10_000, 0):
+                said = (_now(process.pid)[1], time.perf_counter() - began)
+            time.sleep(0.05 if time.perf_counter() - began < 60 else 0.5)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            spoken.seek(0)
+            sys.exit(f"{' '.join(command)}\nended with {process.returncode}: {spoken.read()[-2000:].decode(errors='replace')}")
+    return Took(used.ru_utime + used.ru_stime, time.perf_counter() - began, used.ru_maxrss / 1024, stored, said)
+
+
+def finished(store: Path) -> bool:
+    """Whether the store's run says that it is done."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=0.1)) as connection:
+        return connection.execute("select status from runs").fetchall() == [("done",)]
+    return False
+
+
+def _now(pid: int) -> tuple[float, float]:
+    """Largest resident set so far in MB, and CPU seconds."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0.0
+    peak = next((int(each.split()[1]) / 1024 for each in status.splitlines() if each.startswith("VmHWM")), 0.0)
+    return peak, (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Measured:
+    """One size."""
+
+    n: int
+    first: Took
+    again: Took
+    html: Took
+    csv: Took
+    bytes_stored: int
+    bytes_html: int
+    rows_html: int
+    opened: float | None = None
+
+
+def measure(n: int, size: int, workers: int, folder: Path, browser: bool) -> Measured:
+    """All commands with n examples."""
+    data, store, page = folder / f"{n}.jsonl", folder / f"{n}.db", folder / f"{n}.html"
+    with data.open("w", encoding="utf-8") as file:
+        file.writelines(line(number, size) + "\n" for number in range(n))
+    store.unlink(missing_ok=True)
+    program = [sys.executable, "-m", "context_bench"]
+    plugins = ["--system", "py:scale:Answers", "--evaluator", "py:scale:Length"]
+    asked = [*program, "run", "--dataset", str(data), *plugins, "--max-workers", str(workers), "--run", "r", "--quiet"]
+    asked += ["--store", str(store)]
+    first = run(asked, store)
+    again = run(asked)
+    stored = sum(each.stat().st_size for each in folder.glob(f"{store.name}*"))
+    html = run([*program, "show", "r", "--store", str(store), "--output", "html", "--out", str(page)])
+    csv = run([*program, "show", "r", "--store", str(store), "--output", "csv", "--out", str(folder / f"{n}.csv")])
+    found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page))
+    if browser:
+        found.opened = opened(page)
+    return found
+
+
+class _Data(HTMLParser):
+    """Reads the data blocks of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = False
+        self.blocks: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside = tag == "script" and ("type", "application/json") in attrs
+        self.blocks += [""] * self.inside
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.blocks[-1] += data
+
+
+def rows_in(page: Path) -> int:
+    """Parse a report as its reader's browser would; how many rows it holds."""
+    import base64
+    import zlib
+
+    reader = _Data()
+    reader.feed(page.read_text(encoding="utf-8"))
+    reader.close()
+    for block in reader.blocks:
+        told = json.loads(block)
+        if "columns" in told:
+            rows = told["rows"] if "rows" in told else json.loads(zlib.decompress(base64.b64decode(told["packed"])))
+            assert all(len(row) == len(told["columns"]) for row in rows), "a row of the report lacks cells"
+            return len(rows)
+    raise AssertionError("the report has no rows")
+
+
+def opened(page: Path) -> float:
+    """Seconds until Chromium shows the page's rows."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        there = {"executable_path": "/usr/bin/chromium"} if Path("/usr/bin/chromium").exists() else {}
+        window = p.chromium.launch(args=["--no-sandbox"], **there).new_page()
+        began = time.perf_counter()
+        window.goto(page.resolve().as_uri())
+        window.wait_for_selector("#rows tbody tr", state="attached", timeout=60_000)
+        return time.perf_counter() - began
+
+
+# --- the table -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Table:
+    """Lines of figure, values, target."""
+
+    sizes: list[int]
+    lines: list[tuple[str, list[str], str]] = field(default_factory=list)
+
+    def add(self, figure: str, values: list[float | None], target: str = "", form: str = "{:,.1f}") -> None:
+        self.lines.append((figure, ["-" if value is None else form.format(value) for value in values], target))
+
+    def __str__(self) -> str:
+        heads = [f"n = {n:,}" for n in self.sizes]
+        text = [f"{'figure':<44}{''.join(f'{head:>15}' for head in heads)}  target"]
+        text += [f"{figure:<44}{''.join(f'{value:>15}' for value in values)}  {target}" for figure, values, target in self.lines]
+        return "\n".join(text)
+
+
+def table(found: list[Measured], least: Measured) -> Table:
+    """All figures; `least`: the run of one example, whose start-up is taken off."""
+    made = Table([each.n for each in found])
+    smaller = [None, *found[:-1]]
+    stored = [None if each.first.stored is None else each.first.stored for each in found]
+
+    def growth(now: float | None, before: float | None) -> float | None:
+        return None if now is None or before is None else now - before
+
+    engine = [None if each is None else each[0] for each in stored]
+    made.add("peak MB until all rows were stored", engine)
+    flat = "<= 10 (1k to 50k), <= 20 (10^5 to 10^6)"
+    made.add("  more than the n before", [growth(now, before) for now, before in zip(engine, [None, *engine[:-1]], strict=True)], flat)
+    made.add("peak MB with statistics and table", [each.first.peak for each in found])
+    made.add(
+        "  more than the n before",
+        [before and each.first.peak - before.first.peak for each, before in zip(found, smaller, strict=True)],
+        flat,
+    )
+    cpu = [None if at is None else 1000 * (at[1] - least.first.cpu) / each.n for at, each in zip(stored, found, strict=True)]
+    made.add("CPU ms a row until stored", cpu, form="{:,.3f}")
+    made.add(
+        "CPU s for statistics and table", [None if at is None else each.first.cpu - at[1] for at, each in zip(stored, found, strict=True)]
+    )
+    made.add(
+        "rows a second, wall", [None if at is None else each.n / at[2] for at, each in zip(stored, found, strict=True)], form="{:,.0f}"
+    )
+    made.add("store, bytes a row", [(each.bytes_stored - least.bytes_stored) / each.n for each in found], form="{:,.0f}")
+    base = least.again.said or (0.0, 0.0)
+    made.add("taking up again, planning: wall s", [each.again.said and each.again.said[1] - base[1] for each in found], "<= 10 (10^6)")
+    made.add("  CPU s", [each.again.said and each.again.said[0] - base[0] for each in found])
+    made.add("  peak MB of all of it", [each.again.peak for each in found])
+    for name, took in (("HTML", [each.html for each in found]), ("CSV", [each.csv for each in found])):
+        made.add(f"show as {name}: CPU s", [each.cpu for each in took])
+        made.add("  peak MB", [each.peak for each in took], "bounded")
+    made.add("HTML report, MB", [each.bytes_html / 1e6 for each in found])
+    made.add("  rows in it, parsed", [each.rows_html for each in found], form="{:,.0f}")
+    if any(each.opened is not None for each in found):
+        made.add("  s until Chromium shows rows", [each.opened for each in found], form="{:,.2f}")
+    return made
+
+
+def main() -> None:
+    """Run every size and print the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--n", type=int, nargs="+", default=[1_000, 10_000])
+    options.add_argument("--bytes", type=int, default=1000)
+    options.add_argument("--workers", type=int, default=32)
+    options.add_argument("--folder", type=Path)
+    options.add_argument("--browser", action="store_true")
+    asked = options.parse_args()
+    with tempfile.TemporaryDirectory() as own:
+        folder = asked.folder or Path(own)
+        folder.mkdir(parents=True, exist_ok=True)
+        least = measure(1, asked.bytes, asked.workers, folder, False)
+        found: list[Measured] = []
+        for n in asked.n:
+            found.append(measure(n, asked.bytes, asked.workers, folder, asked.browser))
+            print(f"{time.strftime('%H:%M:%S')} n = {n:,} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        print(f"contexts of {asked.bytes:,} bytes, {asked.workers} in flight; one pass each, load {os.getloadavg()[0]:.1f}")
+        print(table(found, least))
+
+
+if __name__ == "__main__":
+    main()
