@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from context_bench.core import fidelity as module
 from context_bench.core.errors import BadInput
+from context_bench.core.fidelity import extracts as module
 from context_bench.core.fidelity import fidelity, fragments, line_order, script_of, summarise, word_damage, words
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
