@@ -59,6 +59,29 @@ def test_migrations_make_exactly_the_tables_of_the_schema(fresh):
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
 
 
+_CATALOGUE = (
+    "SELECT table_name, column_name, ordinal_position, column_default, is_nullable, data_type, collation_name, character_maximum_length,"
+    " is_identity FROM information_schema.columns WHERE table_schema = 'OWN'",
+    "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'OWN'",
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'OWN'::regnamespace",
+    "SELECT sequence_name, data_type, maximum_value FROM information_schema.sequences WHERE sequence_schema = 'OWN'",
+)
+
+
+@server_needed
+def test_a_new_store_in_postgres_is_what_the_migrations_make(postgres):
+    def made(connection, own):
+        told = [connection.exec_driver_sql(query.replace("OWN", own)).all() for query in _CATALOGUE]
+        return sorted(repr(tuple(row)).replace(f"{own}.", "") for rows in told for row in rows)
+
+    with open_store(f"{postgres.url('opened')}?schema=new_here") as store, store.engine.connect() as connection:
+        here = made(connection, "new_here")
+        connection.exec_driver_sql("CREATE SCHEMA migrated")
+        connection.exec_driver_sql('SET search_path TO "migrated"')
+        migrating.upgrade(connection, "s", None)
+        assert made(connection, "migrated") == here
+
+
 async def test_every_step_down_and_up_again_keeps_what_older_schemas_know(fresh, store, run):
     with open_store(fresh) as opened:
         await run([Answers()], [{"id": i, "context": f"text {i}"} for i in range(3)], into=opened)

@@ -8,11 +8,30 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from context_bench.core.errors import StoreUnusable
-from context_bench.engine.store.schema import HEAD
+from context_bench.engine.store.schema import HEAD, metadata
+
+# Alembic's own table, as it makes it. Who migrates down to nothing leaves it behind, empty.
+_VERSION = """
+CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
 
 
 def migrate(connection: Connection, name: str, found: str | None) -> None:
-    """Run the migrations between `found` and the newest, in the caller's transaction; refuses a schema we do not know."""
+    """Bring the schema `found` to the newest, in the caller's transaction; refuses one we do not know.
+
+    Where there is none yet, the newest is made at once, without Alembic: loading it takes longer than all of a short run. A test holds
+    what is made this way and what the migrations make together.
+    """
+    if found is None:
+        metadata.create_all(connection, checkfirst=False)
+        connection.exec_driver_sql(_VERSION)
+        connection.exec_driver_sql(f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')")
+    else:
+        upgrade(connection, name, found)
+
+
+def upgrade(connection: Connection, name: str, found: str | None) -> None:
+    """Run the migrations between `found` (`None`: an empty database) and the newest, in the caller's transaction."""
     import logging
 
     from alembic import command
