@@ -1,0 +1,105 @@
+"""Tool calls, their results and arguments, and the definitions of tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from context_bench.core.alignment import Pairs
+from context_bench.core.jsontext import load_json
+from context_bench.core.keys import canonical_json
+from context_bench.core.violations.kinds import Violation
+from context_bench.core.wire import WireRequest
+
+
+def broken_tool_pairs(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
+    """Calls and results that belonged together and no longer do."""
+    orphans_before = Counter(ident for ident, _ in _orphans(sent))
+    for ident, j in _orphans(received):
+        if orphans_before[ident]:
+            orphans_before[ident] -= 1
+        else:
+            yield Violation("orphan_tool_result", f"message {j + 1} answers a call that is not there", j)
+    open_before = Counter(ident for ident, _ in _unanswered(sent))
+    for ident, j in _unanswered(received):
+        if open_before[ident]:
+            open_before[ident] -= 1
+        else:
+            yield Violation("unanswered_tool_call", f"the call in message {j + 1} has no result", j)
+
+
+def _orphans(request: WireRequest) -> Iterator[tuple[str, int]]:
+    called: set[str] = set()
+    for j, message in enumerate(request.messages):
+        if message.role in ("tool", "function") and str(message.tool_call_id) not in called:
+            yield str(message.tool_call_id), j
+        called |= {str(call.get("id")) for call in message.tool_calls}
+        if message.tool_calls and message.tool_calls[0].get("id") is None:  # legacy: a function is answered by its name
+            called.add(str(message.tool_calls[0].get("name")))
+
+
+def _unanswered(request: WireRequest) -> Iterator[tuple[str, int]]:
+    answered = {str(message.tool_call_id) for message in request.messages if message.tool_call_id}
+    for j, message in enumerate(request.messages):
+        for call in message.tool_calls:
+            name = call.get("id") if call.get("id") is not None else call.get("name")
+            if str(name) not in answered:
+                yield str(name), j
+
+
+def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Calls of the history that are gone, name another tool or have other arguments."""
+    for i, j in pairs.items():
+        arrived = received.messages[j].tool_calls
+        by_id = {str(call.get("id")): call for call in arrived}
+        for place, call in enumerate(sent.messages[i].tool_calls):
+            other = by_id.get(str(call.get("id"))) or (arrived[place] if len(arrived) == len(sent.messages[i].tool_calls) else None)
+            if other is None:
+                if arrived or received.messages[j].role == "assistant":
+                    yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} is gone", i)
+            elif call.get("name") != other.get("name"):
+                yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} names another tool", i)
+            elif _argument_value(call.get("arguments")) != _argument_value(other.get("arguments")):
+                yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} has other arguments", i)
+
+
+def _argument_value(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        try:
+            return canonical_json(load_json(arguments)) if arguments.strip() else "{}"
+        except ValueError:
+            return arguments
+    return canonical_json({} if arguments is None else arguments)
+
+
+def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Violation]:
+    """Tools added, gone, redefined or in another order; words for people do not count."""
+    before, after = _by_name(sent), _by_name(received)
+    for name in before.keys() - after.keys():
+        yield Violation("tool_schema_changed", f"tool {name} is gone")
+    for name in after.keys() - before.keys():
+        yield Violation("tool_schema_changed", f"tool {name} was added")
+    for name in before.keys() & after.keys():
+        if before[name] != after[name]:
+            yield Violation("tool_schema_changed", f"tool {name} has another definition")
+    if before.keys() == after.keys() and list(before) != list(after):
+        yield Violation("order_changed", "the tools arrived in another order")
+
+
+def _by_name(tools: Sequence[Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for tool in tools:
+        held = tool if isinstance(tool, Mapping) else {}
+        inner = held.get("function") if isinstance(held.get("function"), Mapping) else held
+        name = str((inner or {}).get("name") or held.get("type") or len(found))
+        found[name if name not in found else f"{name} #{len(found)}"] = canonical_json(_bare(tool))
+    return found
+
+
+def _bare(schema: Any, names: bool = False) -> Any:
+    """A tool without words for people. `names`: the keys are names of properties, so that one called `description` stays."""
+    if isinstance(schema, Mapping):
+        kept = {key: value for key, value in schema.items() if names or key not in ("description", "title", "cache_control")}
+        return {key: _bare(value, names=not names and key in ("properties", "$defs", "definitions")) for key, value in kept.items()}
+    return [_bare(item) for item in schema] if isinstance(schema, list) else schema
