@@ -39,7 +39,7 @@ KINDS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that was done to a request. `kind`: see the table of this package; `detail`: a phrase for people, without any of the request's texts.
+    """One thing that was done to a request. `kind`: see this package's table; `detail`: a phrase for people without the request's texts.
 
     `index`: the place of the message, counted from 0 in the request as sent (for what only the received one has: in that one).
     """
@@ -49,4 +49,5 @@ class Violation:
     index: int | None = None
 
 
+#: Who speaks for the developer, by the newer and the older name.
 SYSTEM_ROLES = ("system", "developer")
