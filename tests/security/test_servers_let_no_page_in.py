@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+from pathlib import Path
 
 import pytest
 
+import context_bench
 from context_bench.cli.view import stored_result
 from context_bench.engine import open_store
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems.serve import Served
 from context_bench.tap import Tap
+from context_bench.testing.hostile import Hostile
 from context_bench.testing.hub import MiniHub
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.viewer import Viewer
@@ -65,6 +69,12 @@ async def hub(folder):
 
 
 @contextlib.asynccontextmanager
+async def hostile(folder):
+    async with Hostile("answer") as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
 async def viewer(folder):
     with open_store(folder / "store.db"):
         pass
@@ -72,7 +82,25 @@ async def viewer(folder):
         yield server.address
 
 
-SERVERS = [tap, model, serve, proxy, hub, viewer]
+SERVERS = [tap, model, serve, proxy, hub, hostile, viewer]
+
+
+#: Where the package listens, and who of the list above stands for it.
+LISTENING = {
+    "llm/servers.py": model,
+    "systems/relay.py": serve,  # and proxy
+    "tap/server.py": tap,
+    "testing/hostile.py": hostile,
+    "testing/hub.py": hub,
+    "viewer/server.py": viewer,
+}
+
+
+def test_no_server_of_the_package_is_left_out():
+    package = Path(context_bench.__file__).parent
+    binds = re.compile(r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|\.listen\(")
+    assert {str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))} == LISTENING.keys()
+    assert set(LISTENING.values()) | {proxy} == set(SERVERS)
 
 
 async def exchange(port, data, *, host="127.0.0.1"):
@@ -113,7 +141,7 @@ async def test_no_page_is_let_in_by_any_name_or_way(server, tmp_path):
         assert status in (200, 403, 404)  # the hub and the viewer have no such page, and the viewer wants its token
 
 
-@pytest.mark.parametrize("server", [tap, model, serve, proxy])
+@pytest.mark.parametrize("server", [tap, model, serve, proxy, hostile])
 async def test_a_program_and_a_page_of_this_machine_are_let_in(server, tmp_path):
     async with server(tmp_path) as url:
         for head in ("Host: localhost:1", "Host: [::1]", "Host: 127.0.0.1\r\nOrigin: http://localhost:3000\r\nSec-Fetch-Site: same-site"):
@@ -157,7 +185,7 @@ async def test_a_request_that_could_be_read_in_two_ways_is_not_read(server, tmp_
         assert status in (200, 403, 404)
 
 
-@pytest.mark.parametrize("server", [tap, model, serve, viewer])
+@pytest.mark.parametrize("server", [tap, model, serve, hostile, viewer])
 async def test_connections_that_never_finish_a_request_keep_nobody_else_out(server, tmp_path):
     async with server(tmp_path) as url:
         slow = [await asyncio.open_connection("127.0.0.1", port_of(url)) for _ in range(150)]

@@ -25,8 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from multidict import CIMultiDict
+
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import seed_of, stable_hash
+from context_bench.core.loopback import refusal
 from context_bench.core.records import Usage
 from context_bench.testing.hostile_cases import CASES, Act, Case, Scene
 
@@ -119,19 +122,22 @@ class Hostile:
         self._talks.add(talk)
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-                while (asked := await self._read(reader)) is not None and await self._perform(asked, writer):
+                while (asked := await self._read(reader, writer)) is not None and await self._perform(asked, writer):
                     pass
         finally:
             self._talks.discard(talk)
             writer.close()
 
-    async def _read(self, reader: asyncio.StreamReader) -> Asked | None:
-        """The next request; `None` for what is none, such as a TLS handshake."""
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
+        """The next request; `None` for what is none (such as a TLS handshake), is not let in or could be read in two ways."""
         if not (first := await reader.readexactly(1)).isalpha():
             return None
-        head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        length = re.search(r"(?im)^content-length:\s*(\d+)", head)
-        raw = await reader.readexactly(int(length[1]) if length else 0)
+        headers = _headers((first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1"))
+        if headers is None or refusal(headers) is not None:
+            writer.write(b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % (400 if headers is None else 403))
+            await writer.drain()
+            return None
+        raw = await reader.readexactly(int(headers.get("Content-Length", "0")))
         body = _object(raw)
         key = stable_hash(body)
         self._seen[key] += 1
@@ -163,6 +169,16 @@ class Hostile:
             return True
         finally:
             self.in_flight -= 1
+
+
+def _headers(head: str) -> CIMultiDict[str] | None:
+    """The headers of a request; `None` where it is open how long its body is."""
+    _, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    found = [re.fullmatch(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*", line) for line in lines]
+    headers = CIMultiDict((each[1], each[2]) for each in found if each)
+    lengths = headers.getall("Content-Length", [])
+    clear = all(found) and len(lengths) < 2 and all(re.fullmatch(r"[0-9]{1,9}", each) for each in lengths)
+    return headers if clear and "Transfer-Encoding" not in headers else None
 
 
 def _in_turn(order: str | Sequence[str]) -> Order:
