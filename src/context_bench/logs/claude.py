@@ -159,7 +159,7 @@ def _blocks(content: Any) -> list[Any]:
 
 def usage_of(raw: Any) -> Usage | None:
     """Usage in our sense: Anthropic's `input_tokens` leaves the cached parts out, ours holds them."""
-    if not isinstance(raw, Mapping):
+    if not (type(raw) is dict or isinstance(raw, Mapping)):  # the first is most of them and far cheaper to tell
         return None
     plain, made = count(raw.get("input_tokens")), count(raw.get("output_tokens"))
     read, write = count(raw.get("cache_read_input_tokens")), count(raw.get("cache_creation_input_tokens"))

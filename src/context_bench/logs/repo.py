@@ -31,13 +31,17 @@ BLOB_LIMIT = 64 * 1024 * 1024
 _SKIPPED_FOLDERS = {".git", ".hg", ".svn"}
 
 
-class Repo(Protocol):
-    """Files by path."""
+class FilesByPath(Protocol):
+    """The files of a repository as of one commit, or as an agent has left them so far. Paths are relative, with `/`."""
 
     def paths(self) -> Collection[str]: ...
 
     def blob(self, path: str) -> bytes | None:
         """The bytes of a file; `None` if there is no such file, or it is larger than `BLOB_LIMIT`."""
+
+
+class Repo(FilesByPath, Protocol):
+    """A repository that is open: to be closed by who opened it."""
 
     def close(self) -> None: ...
 

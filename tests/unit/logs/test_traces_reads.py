@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Event
 from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import ToolCall, Vocabulary, Workspace, events_of_call, shown
+from context_bench.logs.traces import ToolCall, Vocabulary, Workspace, events_of_call, outputs
 from context_bench.logs.traces.paths import located, root_of
 from context_bench.logs.traces.read import trace_of
 from context_bench.logs.traces.recording import run
@@ -189,7 +189,7 @@ def test_commands_go_through_the_shell() -> None:
     ],
 )
 def test_what_programs_put_around_an_output(text: str, expected: Any) -> None:
-    found = shown.unwrapped(text)
+    found = outputs.unwrapped(text)
     if expected is None:
         assert found[2]
     else:

@@ -9,8 +9,8 @@ from typing import Literal
 
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
+from context_bench.logs.traces.calls import Workspace, command_of, events_of_call
 from context_bench.logs.traces.paths import cleaned, root_of
-from context_bench.logs.traces.reads import Workspace, command_of, events_of_call
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
@@ -161,9 +161,9 @@ def _edit(call: ToolCall, path: str) -> Act:
 
 
 def _of_command(command: str, call: ToolCall, cwd: str | None) -> Iterator[tuple[str, str]]:
-    from context_bench.logs.traces import shown
+    from context_bench.logs.traces import outputs
 
-    text, code, _ = shown.unwrapped(call.output) if call.output is not None else (None, None, False)
+    text, code, _ = outputs.unwrapped(call.output) if call.output is not None else (None, None, False)
     try:
         from context_bench.logs.shell import read_shell
 
@@ -171,7 +171,7 @@ def _of_command(command: str, call: ToolCall, cwd: str | None) -> Iterator[tuple
     except ImportError:
         yield "unread", "commands, for want of the extra `traces`"
         return
-    gone = set(shown.missing(text or ""))
+    gone = set(outputs.missing(text or ""))
     for path in found.reads:
         if cleaned(path) and path not in gone and path != ".":
             yield "read", path

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 
+from context_bench.logs.repo import FilesByPath
 from context_bench.logs.shell.files import Files
-from context_bench.logs.shell.model import Blur, Kind, Line, Ranges, Read, Repo, ShellReads, Some, Stop, Stream, ranges_of
+from context_bench.logs.shell.model import Blur, Kind, Line, Ranges, Read, ShellReads, Some, Stop, Stream, ranges_of
 
-__all__ = ["Ranges", "Read", "Repo", "ShellReads", "read_shell"]
+__all__ = ["Ranges", "Read", "ShellReads", "read_shell"]
 
 _LONGEST = 200_000
 
@@ -19,7 +20,7 @@ _LONGEST = 200_000
 def read_shell(
     command: str,
     cwd: str,
-    repo: Repo | None,
+    repo: FilesByPath | None,
     output: str | None = None,
     exit_code: int | None = None,
     *,

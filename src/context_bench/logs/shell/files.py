@@ -8,7 +8,8 @@ from collections.abc import Collection
 from copy import copy
 from weakref import WeakKeyDictionary
 
-from context_bench.logs.shell.model import UNKNOWN, Change, Line, Repo, Some, Stream
+from context_bench.logs.repo import FilesByPath
+from context_bench.logs.shell.model import UNKNOWN, Change, Line, Some, Stream
 
 _CONTAINER_ROOTS = re.compile(r"/(?:testbed|repo|app|code|project|workspace/[^/]+|workspace|workspaces/[^/]+|home/[^/]+/[^/]+|root/[^/]+)/")
 _SYSTEM = re.compile(r"/(?:usr|etc|proc|sys|dev|opt|tmp|var|lib|lib64|bin|sbin|run|mnt|nix)(?:/|$)")
@@ -22,7 +23,7 @@ ROOT = "/\x01"
 class Tree:
     """The paths of a repository, and the lines of its files, kept between commands."""
 
-    def __init__(self, repo: Repo) -> None:
+    def __init__(self, repo: FilesByPath) -> None:
         self.repo = repo
         self.source: Collection[str] = repo.paths()
         self.paths = frozenset(self.source)
@@ -41,7 +42,7 @@ class Tree:
         self.names = frozenset(path.rpartition("/")[2] for path in self.paths)
         """Names of the files, without their folders."""
 
-    def with_files_of(self, repo: Repo) -> Tree:
+    def with_files_of(self, repo: FilesByPath) -> Tree:
         """The same paths with the files of another repository."""
         other = copy(self)
         other.repo, other._lines, other.compared = repo, {}, {}
@@ -69,10 +70,10 @@ class Tree:
         return fits[0] if len(ends) == 1 and len(fits) == 1 else None
 
 
-_TREES: WeakKeyDictionary[Repo, Tree] = WeakKeyDictionary()
+_TREES: WeakKeyDictionary[FilesByPath, Tree] = WeakKeyDictionary()
 
 
-def tree_of(repo: Repo) -> Tree:
+def tree_of(repo: FilesByPath) -> Tree:
     """The tree of a repository, made once for each; one whose files alone differ from those of another (`like`) shares its paths."""
     like = getattr(repo, "like", None)
     if like is not None:
@@ -91,7 +92,7 @@ def tree_of(repo: Repo) -> Tree:
 class _Weak:
     """A repository held weakly."""
 
-    def __init__(self, repo: Repo) -> None:
+    def __init__(self, repo: FilesByPath) -> None:
         from weakref import ref
 
         self._ref = ref(repo)
@@ -120,7 +121,7 @@ def split(path: str, blob: bytes) -> list[Line]:
 class Files:
     """The file system one command works on: the repository, what the command itself changed, and its pipes."""
 
-    def __init__(self, repo: Repo | None, cwd: str, root: str | None) -> None:
+    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None) -> None:
         self.tree = tree_of(repo) if repo is not None else None
         cwd = cwd.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", cwd) else cwd
         self.absolute = cwd.startswith("/") or bool(re.match(r"[A-Za-z]:/", cwd))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 UNKNOWN = "\0"
 """Stands in a word for text that cannot be told; no real word can hold it."""
@@ -22,14 +22,6 @@ Read = Ranges | Literal["all", "unknown"]
 
 Change = Literal["whole", "part", "gone", "touched"]
 """What was done to a file: written as a whole, changed or appended to, deleted, made if it was not there."""
-
-
-class Repo(Protocol):
-    """A repository at one commit. Paths are relative, with `/`."""
-
-    def blob(self, path: str) -> bytes | None: ...
-
-    def paths(self) -> Collection[str]: ...
 
 
 class Blur(Exception):

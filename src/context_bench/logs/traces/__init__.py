@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from context_bench.logs.traces.calls import Workspace as Workspace
+from context_bench.logs.traces.calls import events_of_call as events_of_call
 from context_bench.logs.traces.read import FORMATS as FORMATS
 from context_bench.logs.traces.read import load_traces as load_traces
-from context_bench.logs.traces.reads import Workspace as Workspace
-from context_bench.logs.traces.reads import events_of_call as events_of_call
 from context_bench.logs.traces.recording import Recording as Recording
 from context_bench.logs.traces.recording import ToolCall as ToolCall
 from context_bench.logs.traces.vocabulary import Vocabulary as Vocabulary

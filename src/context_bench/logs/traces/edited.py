@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from context_bench.core.trace import Ranges
+from context_bench.logs.repo import FilesByPath
 from context_bench.logs.traces.patching import Hunk, parts
 from context_bench.logs.traces.recording import mapping, sequence, whole
 
@@ -31,14 +32,6 @@ _MOST_LINES = 50_000
 _MOST_HUNKS = 500
 _FEW_COMPARED = 250_000
 _MOST_COMPARED = 4_000_000  # lines of one text times lines of the other
-
-
-class Files(Protocol):
-    """The repository as of the commit the agent started from (see `logs.repo`)."""
-
-    def blob(self, path: str) -> bytes | None: ...
-
-    def paths(self) -> Collection[str]: ...
 
 
 @dataclass(slots=True)
@@ -110,7 +103,7 @@ class Edits:
     `lost`: files changed in a way that nobody can follow. `names`: files under another name than in the base, by their name now.
     """
 
-    repo: Files
+    repo: FilesByPath
     texts: dict[str, Text] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
@@ -137,7 +130,7 @@ class Edits:
         return self._paths[1]
 
     @property
-    def like(self) -> Files | None:
+    def like(self) -> FilesByPath | None:
         """A repository with the same paths, as far as files of the base are concerned; `None` after a renaming."""
         return None if self.names else self.repo
 

@@ -10,9 +10,10 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Trace
 from context_bench.logs.read import seen
+from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
+from context_bench.logs.traces.calls import Workspace, events_of_call
 from context_bench.logs.traces.paths import located, root_of
-from context_bench.logs.traces.reads import Files, Workspace, events_of_call
 from context_bench.logs.traces.recording import Recording
 from context_bench.logs.traces.vocabulary import Vocabulary
 
@@ -47,7 +48,7 @@ _IN_TEXT = ("swe_context", "prometheus")
 #: Formats of one run in many files of a folder.
 _IN_FOLDERS = ("openhands", "openhands_completions")
 ENDINGS = (".jsonl", ".ndjson", ".json", ".traj", ".eval", ".log", "patch_context.txt")
-Repos = Files | Callable[[Trace], Files | None]
+Repos = FilesByPath | Callable[[Trace], FilesByPath | None]
 
 
 def load_traces(
@@ -70,7 +71,7 @@ def load_traces(
             yield trace_of(recording, vocabulary, repo(recording.head) if callable(repo) else repo)
 
 
-def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: Files | None = None) -> Trace:
+def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: FilesByPath | None = None) -> Trace:
     """The trace of one recording: its calls as events, paths from the repository's root."""
     trace = recording.head
     if recording.settled:

@@ -26,7 +26,9 @@ def from_values(values: Iterable[Any]) -> Iterator[Recording]:
     for value in values:
         line = mapping(value)
         name = text(line.get("session_id")) or next(reversed(runs), "")
-        one = runs.setdefault(name, ClaudeRun())
+        one = runs.get(name)
+        if one is None:
+            one = runs[name] = ClaudeRun()
         if why := _take(line, one):
             one.recording.skip(why)
     yield from (one.finished() for one in runs.values() if one.recording.told)
@@ -42,7 +44,7 @@ def _take(line: Mapping[str, Any], one: ClaudeRun) -> str | None:
         head.usage = usage_of(line.get("usage")) or head.usage
         head.cost = money(line.get("total_cost_usd"))
         return None
-    if kind not in ("user", "assistant") or not isinstance(message, Mapping):
+    if kind not in ("user", "assistant") or not (type(message) is dict or isinstance(message, Mapping)):
         return f"type {str(kind)[:30]}" + (f"/{str(line.get('subtype'))[:30]}" if kind == "system" else "")
     if one.repeated(line.get("uuid")):
         return "repeated"

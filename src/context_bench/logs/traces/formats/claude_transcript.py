@@ -41,7 +41,9 @@ def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
         if session is None:
             source.skip(f"type {str(line.get('type'))[:40]}")
             continue
-        one = runs.setdefault(session, ClaudeRun())
+        one = runs.get(session)
+        if one is None:
+            one = runs[session] = ClaudeRun()
         if why := _take(line, one):
             one.recording.skip(why)
 
