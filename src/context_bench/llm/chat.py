@@ -15,8 +15,6 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import aiohttp
-
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
@@ -32,7 +30,8 @@ from context_bench.llm.pacing import Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import bare_url, masked, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
-from context_bench.llm.sessions import leave, session_for
+from context_bench.llm.sessions import leave, transport_for
+from context_bench.llm.transport import Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -112,14 +111,13 @@ class ChatClient:
         prices: Prices | None = None,
         clock: Clock = SYSTEM_CLOCK,
         headers: Mapping[str, str] | None = None,
-        trust_env: bool = False,
     ) -> None:
         self._base, basic = _checked_base(base_url)
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
         self._key = _checked_key(proxy_key or api_key)
-        self._clock, self._trust_env = clock, trust_env
+        self._clock = clock
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[dict[str, str], list[str]]] = {}
@@ -260,12 +258,11 @@ class ChatClient:
         """Send and read once; fills in what is learnt for the record."""
         left = self._left(ledger)
         limit = self.timeout if left is None else left if self.timeout is None else min(self.timeout, left)
-        session = await session_for(self, trust_env=self._trust_env)
+        transport = await transport_for(self)
         call.started, start = self._clock.now(), self._clock.monotonic()
         try:
-            async with asyncio.timeout(_positive(limit)):
-                result = await self._post(session, sending, call, start)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            result = await self._post(transport, sending, call, start, _positive(limit))
+        except (TimeoutError, Trouble) as error:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
@@ -275,24 +272,26 @@ class ChatClient:
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
         return result
 
-    async def _post(self, session: aiohttp.ClientSession, sending: _Sending, call: Call, start: float) -> Reply | Failure:
-        async with session.post(sending.url, data=sending.data, headers=sending.headers, allow_redirects=False) as response:
+    async def _post(self, transport: Transport, sending: _Sending, call: Call, start: float, limit: float | None) -> Reply | Failure:
+        address = address_of(sending.url)
+        response = await transport.post(address, head_of(address, sending.headers), sending.data, limit)
+        try:
             call.status = response.status
             if self.limiter is not None:
                 sending.quotas = _quotas(response.headers, self._clock.now())
             if not 200 <= response.status < 300:
-                body = await _body(response, _LARGEST_ERROR)
-                headers, now = _lower(response.headers), self._clock.now()
-                return failures.of_status(response.status, headers, body, where=sending.where, now=now, secrets=sending.secrets)
+                body, now = await response.read(_LARGEST_ERROR), self._clock.now()
+                return failures.of_status(response.status, response.headers, body, where=sending.where, now=now, secrets=sending.secrets)
             if response.content_type == "text/event-stream":
                 return await self._streamed(response, sending, call, start)
-            body = await _body(response, _LARGEST_REPLY)
-        return self._read(body, response, sending)
+            return self._read(await response.read(_LARGEST_REPLY), response, sending)
+        finally:
+            response.close()
 
-    async def _streamed(self, response: aiohttp.ClientResponse, sending: _Sending, call: Call, start: float) -> Reply | Failure:
+    async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         reader = StreamReader(sending.request.wire)
         size = 0
-        async for chunk in response.content.iter_any():
+        while chunk := await response.piece():
             reader.feed(chunk)
             if call.ttft is None and reader.started:
                 call.ttft = self._clock.monotonic() - start
@@ -305,11 +304,11 @@ class ChatClient:
             return self._told(reader.error, response, sending)
         if not reader.complete:
             _keep(call, reader.reply)
-            broken = aiohttp.ClientPayloadError("the stream ended before its end mark")
+            broken = Broken("the stream ended before its end mark")
             return failures.of_exception(broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets)
         return reader.reply
 
-    def _read(self, body: bytes, response: aiohttp.ClientResponse, sending: _Sending) -> Reply | Failure:
+    def _read(self, body: bytes, response: Response, sending: _Sending) -> Reply | Failure:
         """The reply in a whole body."""
         try:
             decoded = load_json(body)
@@ -322,10 +321,10 @@ class ChatClient:
         except BadReply as error:
             return Failure(BadReply(f"{error} (from {sending.where})"), billed=True, body=decoded)
 
-    def _told(self, error: Any, response: aiohttp.ClientResponse, sending: _Sending) -> Failure:
+    def _told(self, error: Any, response: Response, sending: _Sending) -> Failure:
         """An error inside a reply whose status says that all is well."""
-        headers, now = _lower(response.headers), self._clock.now()
-        return failures.of_error_in_reply(error, headers, where=sending.where, now=now, secrets=sending.secrets)
+        now = self._clock.now()
+        return failures.of_error_in_reply(error, response.headers, where=sending.where, now=now, secrets=sending.secrets)
 
 
 @dataclass(slots=True)
@@ -418,13 +417,9 @@ def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
     return reply
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
-
-
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
-    """What a reply's headers, of any case, say is left of the account's quotas."""
-    told = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
+    """What a reply's headers say is left of the account's quotas."""
+    told = {name: value for name, value in headers.items() if "ratelimit" in name}
     return quotas_told(told, now) if told else ()
 
 
@@ -441,17 +436,3 @@ def _keep(call: Call, reply: Reply) -> None:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     extra = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
     call.reply = message | {name: value for name, value in extra.items() if value}
-
-
-async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, or as much of it as `limit` bytes."""
-    length = response.content_length
-    if length is not None and length <= limit:
-        return await response.read()
-    whole = bytearray()
-    async for chunk in response.content.iter_any():
-        whole += chunk
-        if len(whole) >= limit:
-            response.close()
-            break
-    return bytes(whole[:limit])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import aiohttp
 
 from context_bench.core.errors import (
     BadReply,
@@ -26,6 +23,7 @@ from context_bench.core.errors import (
 )
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
+from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Unusable
 from context_bench.llm.wires.shared import Reply, error_text, load_json
 
 _LONGEST = 600
@@ -91,21 +89,22 @@ def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now
 
 
 def of_exception(error: Exception, *, where: str, seconds: float | None, deadline: bool, secrets: Sequence[str]) -> Failure:
-    """A connection that failed, broke or took too long. `seconds`: the time allowed; `deadline`: it was the whole example's."""
-    if isinstance(error, asyncio.TimeoutError):
+    """An exchange that failed, broke or took too long: `TimeoutError` or a `Trouble`. `seconds`: the time allowed; `deadline`: it was the
+    whole example's.
+    """
+    if isinstance(error, TimeoutError):
         if deadline:
             return Failure(TimedOut(f"No whole reply from {where} before the example's deadline (--example-timeout)"), billed=True)
         return Failure(TimedOut(f"No whole reply from {where} within {seconds:g} s (--timeout)"), again=True, billed=True)
-    words = redact(" ".join(str(getattr(error, "strerror", None) or error).split()), secrets)[:_LONGEST] or type(error).__name__
-    if isinstance(error, aiohttp.InvalidURL):
+    words = redact(" ".join(str(error).split()), secrets)[:_LONGEST] or type(error).__name__
+    if isinstance(error, Unusable):
         return Failure(Unreachable(f"Could not connect: {where} is no usable URL"))
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return Failure(Unreachable(f"Could not connect to {where} securely: {redact(str(error), secrets)[:_LONGEST]}"))
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, NotSecure):
+        return Failure(Unreachable(f"Could not connect to {where} securely: {words}"))
+    if isinstance(error, CannotConnect):
         return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True)
-    if isinstance(error, aiohttp.ClientResponseError):
-        text = f"Unexpected response from {where}: not readable as HTTP ({redact(str(error.message), secrets)[:200]})"
-        return Failure(BadReply(text), again=True, billed=True)
+    if isinstance(error, NotHttp):
+        return Failure(BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True)
     return Failure(Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True)
 
 

@@ -1,23 +1,32 @@
-"""One HTTP session per event loop, shared by all clients: kept-open connections and one TLS context instead of one of each per client."""
+"""One HTTP transport per event loop, shared by all clients: kept-open connections instead of new ones for each client.
+
+Models are called over the transport of `llm.transport`. What needs the environment's proxies (memories and compressors that are services
+elsewhere) has an aiohttp session, opened the same way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import aiohttp
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable
 
-_Key = tuple[asyncio.AbstractEventLoop, bool]
+if TYPE_CHECKING:
+    import aiohttp
+
+_Key = tuple[asyncio.AbstractEventLoop, str]
 
 
 @dataclass(slots=True)
 class _Open:
-    session: aiohttp.ClientSession
+    """Something with `closed` and `close` that ends with its loop."""
+
+    shared: Any
     lifetime: AsyncGenerator[None, None]
     users: WeakSet[Any] = field(default_factory=WeakSet)
 
@@ -25,34 +34,64 @@ class _Open:
 _open: dict[_Key, _Open] = {}
 
 
-async def session_for(user: object, *, trust_env: bool = False) -> aiohttp.ClientSession:
-    """The session of the running loop, opened when first asked for. `trust_env`: proxies and logins of the environment are used.
+async def transport_for(user: object) -> Transport:
+    """The transport of the running loop, opened when first asked for.
 
     It is closed when its last user says so (`leave`), when the loop shuts its generators down (as `asyncio.run` does), or at exit.
     """
+    found: Transport = await _shared(user, "", Transport)
+    return found
+
+
+async def session_for(user: object, *, trust_env: bool = False) -> aiohttp.ClientSession:
+    """The aiohttp session of the running loop, for what needs one. `trust_env`: proxies and logins of the environment are used."""
+    kind = "aiohttp, by the environment" if trust_env else "aiohttp"
+    found: aiohttp.ClientSession = await _shared(user, kind, lambda: _session(trust_env))
+    return found
+
+
+async def _shared(user: object, kind: str, make: Callable[[], Any]) -> Any:
     loop = asyncio.get_running_loop()
-    entry = _open.get((loop, trust_env))
-    if entry is None or entry.session.closed:
+    entry = _open.get((loop, kind))
+    if entry is None or entry.shared.closed:
         for stale in [key for key in list(_open) if key[0].is_closed()]:
             _open.pop(stale, None)
-        session = _new_session(trust_env)
-        entry = _open[loop, trust_env] = _Open(session, _lifetime((loop, trust_env), session))
+        shared = make()
+        entry = _open[loop, kind] = _Open(shared, _lifetime((loop, kind), shared))
         await anext(entry.lifetime)
     entry.users.add(user)
-    return entry.session
+    return entry.shared
 
 
 async def leave(user: object) -> None:
-    """`user` needs the running loop's session no more; the last one closes it."""
+    """`user` needs the running loop's connections no more; the last one closes them."""
     loop = asyncio.get_running_loop()
     for key, entry in list(_open.items()):
-        if key[0] is loop:
+        if key[0] is loop and user in entry.users:
             entry.users.discard(user)
             if not entry.users:
                 await _end(entry)
 
 
-def _new_session(trust_env: bool) -> aiohttp.ClientSession:
+def of_aiohttp(error: Exception) -> Exception:
+    """What went wrong in an aiohttp session, as `llm.transport` would say it."""
+    import aiohttp
+
+    words = str(getattr(error, "strerror", None) or error)
+    if isinstance(error, aiohttp.InvalidURL):
+        return Unusable(words)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        return NotSecure(str(error))
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return CannotConnect(words)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return NotHttp(str(error.message))
+    return error if isinstance(error, TimeoutError | Trouble) else Broken(words or type(error).__name__)
+
+
+def _session(trust_env: bool) -> aiohttp.ClientSession:
+    import aiohttp
+
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -62,13 +101,17 @@ def _new_session(trust_env: bool) -> aiohttp.ClientSession:
     )
 
 
-async def _lifetime(key: _Key, session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+async def _lifetime(key: _Key, shared: Any) -> AsyncGenerator[None, None]:
     """Ends with the loop: event loops close the generators that were begun on them."""
     try:
         yield
     finally:
         _open.pop(key, None)
-        await session.close()
+        closing = shared.close()
+        if closing is not None:
+            await closing
+        else:
+            await asyncio.sleep(0)  # connections learn that they are over
 
 
 @atexit.register
@@ -84,4 +127,4 @@ async def _end(entry: _Open) -> None:
     await entry.lifetime.aclose()
 
 
-__all__ = ["leave", "session_for"]
+__all__ = ["leave", "of_aiohttp", "session_for", "transport_for"]

@@ -17,7 +17,7 @@ from context_bench.core.records import Call, Usage
 from context_bench.llm.failures import Failure, not_json, of_error_in_reply, of_exception, of_status
 from context_bench.llm.redact import bare_url, secrets_in
 from context_bench.llm.retry import RetryPolicy
-from context_bench.llm.sessions import session_for
+from context_bench.llm.sessions import of_aiohttp, session_for
 
 _LARGEST = 64 * 2**20
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -76,7 +76,7 @@ async def _once(user: object, url: str, body: Any, headers: Mapping[str, str], s
     except TimeoutError:
         return Failure(TimedOut(f"no whole reply from {where} within {seconds:g} s"), again=True)
     except (aiohttp.ClientError, OSError) as error:
-        return of_exception(error, where=where, seconds=seconds, deadline=False, secrets=secrets)
+        return of_exception(of_aiohttp(error), where=where, seconds=seconds, deadline=False, secrets=secrets)
     if not 200 <= status < 300:
         return of_status(status, told, bytes(data), where=where, now=SYSTEM_CLOCK.now(), secrets=secrets)
     try:

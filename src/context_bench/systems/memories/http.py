@@ -18,7 +18,7 @@ from context_bench.llm.failures import Failure, of_exception, of_status
 from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
 from context_bench.llm.retry import RetryPolicy
-from context_bench.llm.sessions import leave, session_for
+from context_bench.llm.sessions import leave, of_aiohttp, session_for
 from context_bench.systems.memories._described import Described, Description, NotThere, Reading, Step, fill, names_in, read_description
 
 _LARGEST = 64 * 2**20
@@ -130,7 +130,7 @@ class HTTPMemory(Described):
         except TimeoutError:
             return Failure(TimedOut(f"{self.name}: no whole reply from {where} within {allowed:g} s"), again=True)
         except (aiohttp.ClientError, OSError) as error:
-            return of_exception(error, where=where, seconds=allowed, deadline=False, secrets=secrets)
+            return of_exception(of_aiohttp(error), where=where, seconds=allowed, deadline=False, secrets=secrets)
         except ValueError as error:  # a header that cannot be sent
             return Failure(Refused(f"{self.name}: the request cannot be sent: {redact(str(error), secrets)[:200]}"))
         if status == 404 and step.name in ("delete", "update", "delete_all"):

@@ -1,0 +1,25 @@
+"""HTTP/1.1 as far as a client of models needs it: `POST` on kept-open connections, replies read whole or piece by piece.
+
+`Transport.post` sends once and never again: whether to try again is decided in one place, above (`llm.chat`). What is not here on purpose:
+redirects, cookies, proxies of the environment, connections shared by several requests at once.
+"""
+
+from context_bench.llm.transport.address import Address, address_of, head_of
+from context_bench.llm.transport.exchange import Response
+from context_bench.llm.transport.pool import Transport, tls
+from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Trouble, Unusable
+
+__all__ = [
+    "Address",
+    "Broken",
+    "CannotConnect",
+    "NotHttp",
+    "NotSecure",
+    "Response",
+    "Transport",
+    "Trouble",
+    "Unusable",
+    "address_of",
+    "head_of",
+    "tls",
+]

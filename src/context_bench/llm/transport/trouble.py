@@ -1,0 +1,27 @@
+"""How an exchange over HTTP can fail; which of these is worth another attempt is decided in `llm.failures`."""
+
+from __future__ import annotations
+
+
+class Trouble(Exception):
+    """No whole reply; the text says why, in the words of the system or of the parser."""
+
+
+class Unusable(Trouble):
+    """A URL that cannot be called."""
+
+
+class CannotConnect(Trouble):
+    """No connection: nobody listens, the name is unknown, the way there is broken. Nothing was sent."""
+
+
+class NotSecure(Trouble):
+    """The other side could not prove who it is, or does not speak TLS. Nothing was sent."""
+
+
+class NotHttp(Trouble):
+    """Something came back that cannot be read as an HTTP reply."""
+
+
+class Broken(Trouble):
+    """The connection ended before the reply was whole; the request may have been worked on."""
