@@ -1,0 +1,434 @@
+"""A long run with faults on: `context-bench run` against a provider that fails in every way, killed, halted, resumed. Nothing may be lost.
+
+    python benchmarks/soak.py [--minutes 30] [--requests N] [--seed 0] [--workers 12] [--store URL] [--samples FILE]
+
+Whichever of `--minutes` and `--requests` comes first ends the faults; what is under way then ends in peace. Everything is on loopback and
+in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a proxy that halves contexts) and
+four controls, a tap in a process of its own before the provider, a judge, a viewer that is looked at all the while. In a third of
+the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP) and their tap is killed; then one long round with the provider's faults
+and halts only, whose memory is looked at. Each round is played again undisturbed into another store, and both reports are compared.
+Exit code 1 if an invariant is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import soak_books
+import soak_faults
+import soak_watch
+from viewer import Browser
+
+from context_bench.engine import open_store
+from context_bench.testing.hostile import Hostile
+from context_bench.testing.proxies import MisbehavingProxy
+
+ARMS = 6
+TIMEOUT = 5.0  # seconds for an attempt
+PATIENCE = 240.0  # seconds in which a round must get on by one request
+OWN_RETRIES = 6  # resumes for rows that failed
+
+
+@dataclass
+class Event:
+    """Something that is done to a round when so many of its requests have come."""
+
+    after: int
+    what: str  # kill · halt · tap
+
+
+@dataclass
+class Round:
+    """One run of the soak, with what was done to it and what came of it."""
+
+    number: int
+    examples: int
+    stream: bool
+    events: list[Event]
+    data: Path
+    kills: int = 0
+    taps: int = 0
+    halts: int = 0
+    starts: int = 0
+    codes: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"soak-{self.number}"
+
+
+class Broken(Exception):
+    """The soak cannot go on."""
+
+
+class Soak:
+    """The processes around the rounds, and what was found."""
+
+    def __init__(self, asked: argparse.Namespace, folder: Path) -> None:
+        self.asked, self.folder = asked, folder
+        self.store, self.calm_store = asked.store or str(folder / "store.db"), str(folder / "calm.db")
+        self.random = random.Random(asked.seed)
+        self.faults = soak_faults.Faults(asked.seed)
+        self.direct, self.behind, self.judge = (Hostile(self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3))
+        self.relay_url = ""
+        self.tap_port = free_port()
+        self.watched: list[soak_watch.Watched] = []
+        self.living: dict[str, asyncio.subprocess.Process] = {}
+        self.broken: list[str] = []
+        self.rounds: list[Round] = []
+        self.began = time.monotonic()
+        self.views = 0
+
+    # --- programs ---------------------------------------------------------------------------------------------------------------
+
+    async def start(self, name: str, *arguments: str, look: bool = True) -> asyncio.subprocess.Process:
+        """Start `context-bench` with arguments; its words go to a file of its own."""
+        words = (self.folder / f"{name}.log").open("ab")
+        known = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "context_bench", *arguments, stdout=asyncio.subprocess.PIPE, stderr=words, env=known, cwd=self.folder
+        )  # fmt: skip
+        words.close()
+        self.living[name] = process
+        if look:
+            self.watched.append(soak_watch.Watched(name, process.pid))
+        return process
+
+    async def end(self, name: str, how: int = signal.SIGTERM) -> None:
+        """End a program that was started here."""
+        process = self.living.pop(name, None)
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(how)
+            try:
+                await asyncio.wait_for(process.communicate(), 30)
+            except TimeoutError:
+                self.broken.append(f"{name} did not end within 30 s of signal {how}")
+                process.kill()
+                await process.wait()
+
+    async def start_tap(self) -> None:
+        await self.start("tap", "tap", "--port", str(self.tap_port), "--upstream", self.behind.url)
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.tap_port), 0.2).close()
+                return
+            await asyncio.sleep(0.1)
+        raise Broken("the tap does not come up")
+
+    def command(self, round_: Round, store: str) -> list[str]:
+        """The command line of a round's run."""
+        given = ["run", "--proxy", self.direct.url, "--name", "direct", "--proxy", self.relay_url, "--name", "behind", "--no-tap-check"]
+        given += ["--controls", "full,none,head_tail", "--tap", f"http://127.0.0.1:{self.tap_port}", "--judge-url", self.judge.url]
+        given += ["--model", "m", "--judge-model", "judge", "--price", "m=1,2", "--price", "judge=1,2", "--dataset", str(round_.data)]
+        given += ["--run", round_.name, "--store", store, "--max-workers", str(self.asked.workers), "--timeout", str(TIMEOUT)]
+        return [*given, "--output", "json", "--out", str(self.folder / "out.json"), "--quiet", *(["--stream"] if round_.stream else [])]
+
+    def asked_of(self, round_: Round) -> int:
+        """How many requests of a round have come."""
+        return sum((soak_faults.place(asked) or (0,))[0] == round_.number for asked in [*self.direct.log, *self.behind.log])
+
+    # --- a round ----------------------------------------------------------------------------------------------------------------
+
+    def prepared(self, number: int, examples: int, events: list[tuple[float, str]]) -> Round:
+        """A round of so many examples; `events`: (share of its requests after which, what)."""
+        data = self.folder / f"soak-{number}.jsonl"
+        lines = (json.dumps(soak_faults.example(number, each, self.asked.seed)) for each in range(examples))
+        data.write_text("".join(f"{line}\n" for line in lines))
+        chosen = sorted((Event(int(share * examples * ARMS), what) for share, what in events), key=lambda event: event.after)
+        return Round(number, examples, number % 2 == 0, chosen, data)
+
+    async def play(self, round_: Round) -> None:
+        """The round to its end, whatever happens to it; then again until no row has failed."""
+        self.rounds.append(round_)
+        pending = list(round_.events)
+        while await self._once(round_, pending) not in (0, 1):
+            if round_.starts > 20:
+                raise Broken(f"{round_.name} does not come to its end")
+        told = await self.report(round_, self.store)
+        failed = sum(soak_books.failures(told).values())
+        self.check(round_, told)
+        for _ in range(OWN_RETRIES):
+            if not failed:
+                break
+            await self._once(round_, [])
+            told = await self.report(round_, self.store)
+            failed = sum(soak_books.failures(told).values())
+        if failed:
+            self.broken.append(f"{round_.name}: {failed} rows still fail after {OWN_RETRIES} resumes")
+        was, self.faults.on = self.faults.on, False
+        before = [len(provider.log) for provider in (self.direct, self.behind, self.judge)]
+        await self._once(round_, [], calm=True)
+        for provider, length in zip((self.direct, self.behind, self.judge), before, strict=True):
+            del provider.log[length:]  # it is no part of the books
+        self.faults.on = was
+        calm = await self.report(round_, self.calm_store)
+        if told != calm:
+            (self.folder / f"{round_.name}.disturbed.json").write_text(told)
+            (self.folder / f"{round_.name}.calm.json").write_text(calm)
+            self.broken.append(f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(differences(told, calm)[:12])}")
+
+    async def _once(self, round_: Round, pending: list[Event], *, calm: bool = False) -> int:
+        """One start of the round's command, to its end or its violent death; the exit code."""
+        if not calm:
+            round_.starts += 1
+        process = await self.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
+        reader = asyncio.create_task(process.communicate())
+        seen, moved = -1, time.monotonic()
+        try:
+            while not reader.done():
+                await asyncio.wait([reader], timeout=0.25)
+                count = len(self.direct.log) + len(self.behind.log) + len(self.judge.log)
+                if count != seen:
+                    seen, moved = count, time.monotonic()
+                if time.monotonic() - moved > PATIENCE:
+                    raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
+                while pending and not reader.done() and self.asked_of(round_) >= pending[0].after:
+                    await self._strike(round_, pending.pop(0).what, process, reader)
+        finally:
+            await self.end("calm" if calm else "run", signal.SIGKILL)
+            await reader
+        code = process.returncode or 0
+        if not calm:
+            round_.codes.append(code)
+        if code not in (0, 1, 2, -signal.SIGKILL):
+            raise Broken(f"{round_.name} ended with {code}")
+        return code
+
+    async def _strike(self, round_: Round, what: str, process: asyncio.subprocess.Process, reader: asyncio.Task[object]) -> None:
+        if what == "kill":
+            round_.kills += 1
+            process.kill()
+        elif what == "halt":
+            round_.halts += 1
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(self.random.uniform(1, 8))
+            process.send_signal(signal.SIGCONT)
+        else:
+            round_.taps += 1
+            await self.end("tap", signal.SIGKILL)
+            await asyncio.wait([reader], timeout=120)
+            if not reader.done():
+                self.broken.append(f"{round_.name}: 120 s after its tap was gone the run had not ended")
+            await self.start_tap()
+
+    async def report(self, round_: Round, store: str) -> str:
+        """A run's report in canonical JSON."""
+        process = await self.start("export", "export", round_.name, "--store", store, "--canonical", look=False)
+        out, _ = await process.communicate()
+        del self.living["export"]
+        if process.returncode:
+            raise Broken(f"export of {round_.name} ended with {process.returncode}")
+        return out.decode()
+
+    # --- what must hold ---------------------------------------------------------------------------------------------------------
+
+    def check(self, round_: Round, told: str) -> None:
+        """The books of a round, when it is over for the first time."""
+        urls = {self.direct.url: "direct", self.judge.url: "judge"}
+        with contextlib.closing(open_store(self.store)) as store:
+            books, homeless = soak_books.ledger(store, round_.name, urls)
+            found = soak_books.rows_of(store, round_.name, round_.examples * ARMS, told)
+        for name, provider in (("direct", self.direct), ("tapped", self.behind), ("judge", self.judge)):
+            soak_books.seen_by(provider.log, round_.number, books[name])
+        print(f"{round_.name}: {found}; exit codes {round_.codes}; {homeless} attempts of work that was cut off", flush=True)
+        for name, each in books.items():
+            missing, beyond = each.missing(), each.beyond()
+            print(
+                f"  {name}: {sum(each.seen.values()):,} requests seen, {sum(each.kept.values()):,} in the ledger of rows; seen only "
+                f"{sum(missing.values())} (of {len(missing)} examples), in the ledger only {sum(beyond.values())}; "
+                f"billed ${each.billed:.6f}, booked ${each.booked:.6f}",
+                flush=True,
+            )
+            self._check_books(round_, name, each, homeless)
+        for what, count in (("lost", found.lost), ("doubled", found.doubled), ("untold failures", found.failed - found.told)):
+            if count:
+                self.broken.append(f"{round_.name}: {count} rows {what}")
+
+    def _check_books(self, round_: Round, name: str, books: soak_books.Books, homeless: int) -> None:
+        in_flight = (round_.kills + round_.taps) * self.asked.workers  # rows; of each all attempts may be lost
+        missing = books.missing()
+        if len(missing) > in_flight:
+            self.broken.append(
+                f"{round_.name}: {len(missing)} examples at {name} have requests that are not in the ledger; {in_flight} may"
+            )
+
+    # --- the whole --------------------------------------------------------------------------------------------------------------
+
+    def over(self, share: float = 1.0) -> bool:
+        """Has so large a share of the time, or of the requests, passed?"""
+        requests = len(self.direct.log) + len(self.behind.log) + len(self.judge.log)
+        late = self.asked.requests is not None and requests >= share * self.asked.requests
+        return late or time.monotonic() - self.began >= share * 60 * self.asked.minutes
+
+    async def rounds_of_all_kinds(self) -> None:
+        """Rounds that are killed, for a third of the time; then a long one."""
+        number, rate = 0, 1.0
+        while number == 0 or not self.over(1 / 3):
+            number += 1
+            draw = self.random.uniform
+            strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
+            round_ = self.prepared(number, min(40 * number, 150), strikes)
+            began = time.monotonic()
+            await self.play(round_)
+            rate = round_.examples / (time.monotonic() - began)
+        left = max(20.0, self.began + 60 * self.asked.minutes - time.monotonic())
+        size = int(min(max(40, 0.9 * rate * left), self.asked.requests / (2 * ARMS) if self.asked.requests else 10**6))
+        halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
+        await self.play(self.prepared(2 * number + 2, size, halts))
+
+    async def watch(self) -> None:
+        """Look at the processes every second, and end the faults when it is time."""
+        while True:
+            for each in self.watched:
+                each.look()
+            if self.over():
+                self.faults.on = False
+            await asyncio.sleep(1)
+
+    async def browse(self) -> None:
+        """Somebody looks at the store now and then."""
+        address = ""
+        while not address:  # until there is a store
+            await asyncio.sleep(5)
+            process = await self.start("viewer", "view", self.store, "--no-open")
+            assert process.stdout is not None
+            address = (await process.stdout.readline()).decode().strip()
+        browser = await asyncio.to_thread(Browser, address)
+        while True:
+            await asyncio.sleep(self.random.uniform(3, 9))
+            page, _ = await asyncio.to_thread(browser.get, "/")
+            runs = [part.partition('"')[0] for part in page.split('href="/runs/')[1:]]
+            self.views += 1
+            if runs:
+                look = self.random.choice(["", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part"])
+                await asyncio.to_thread(browser.get, f"/runs/{self.random.choice(runs)}{look}")
+                self.views += 1
+
+    @contextlib.asynccontextmanager
+    async def around(self) -> AsyncIterator[None]:
+        """Providers, relay, tap and viewer."""
+        async with self.direct, self.behind, self.judge:
+            tap_url = f"http://127.0.0.1:{self.tap_port}"
+            async with MisbehavingProxy("halves", tap_url) as relay:
+                self.relay_url = relay.url
+                await self.start_tap()
+                beside = [asyncio.create_task(self.watch()), asyncio.create_task(self.browse())]
+                try:
+                    yield
+                finally:
+                    for task in beside:
+                        task.cancel()
+                    for found in await asyncio.gather(*beside, return_exceptions=True):
+                        if not isinstance(found, asyncio.CancelledError):
+                            self.broken.append(f"somebody who looked on could not: {found!r}")
+                    for name in list(self.living):
+                        await self.end(name)
+
+    async def run(self) -> int:
+        """All of it; the exit code."""
+        async with self.around():
+            try:
+                await self.rounds_of_all_kinds()
+            except Broken as error:
+                self.broken.append(str(error))
+        self.tell()
+        return 1 if self.broken else 0
+
+    def tell(self) -> None:
+        """The figures."""
+        providers = (self.direct, self.behind, self.judge)
+        kinds, cases = soak_faults.injected(providers)
+        requests = sum(len(provider.log) for provider in providers)
+        print(f"\n{requests:,} requests in {(time.monotonic() - self.began) / 60:.1f} minutes; {self.views} pages viewed")
+        print(f"{sum(kinds.values()):,} faults by the provider: " + ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()))
+        print("  " + ", ".join(f"{case} {count:,}" for case, count in sorted(cases.items())))
+        done = Counter[str]()
+        for round_ in self.rounds:
+            done.update({"SIGKILL": round_.kills, "SIGSTOP": round_.halts, "tap killed": round_.taps, "starts": round_.starts})
+        print(f"{len(self.rounds)} rounds: " + ", ".join(f"{what} {count}" for what, count in done.items()))
+        for name in ("run", "tap", "viewer"):
+            self._tell_of([each for each in self.watched if each.name == name and each.samples], name)
+        if self.asked.samples:
+            with self.asked.samples.open("w") as file:
+                for each in self.watched:
+                    for s in each.samples:
+                        file.write(f"{each.name}\t{each.pid}\t{s.at - self.began:.1f}\t{s.memory:.1f}\t{s.files}\t{s.threads}\n")
+        print("\n".join(f"BROKEN: {what}" for what in self.broken) or "every invariant held")
+
+    def _tell_of(self, processes: list[soak_watch.Watched], name: str) -> None:
+        if not processes:
+            return
+        longest = max(processes, key=lambda each: len(each.samples))
+        first, last = (longest.warm() or longest.samples)[0], longest.samples[-1]
+        grown = soak_watch.slope(processes)
+        told = "too short for a slope"
+        if grown is not None:
+            told = f"{grown.slope:+.1f} MB/hour [{grown.low:+.1f}, {grown.high:+.1f}] over {grown.minutes:.0f} min in {grown.blocks} blocks"
+        peak = max(sample.memory for each in processes for sample in each.samples)
+        print(
+            f"{name}: {len(processes)} processes; longest: {first.memory:.0f} → {last.memory:.0f} MB, peak of all {peak:.0f}; {told}; "
+            f"files {first.files} → {last.files} (most {max(s.files for each in processes for s in each.samples)}), "
+            f"threads {first.threads} → {last.threads}"
+        )
+
+
+def differences(one: str, other: str) -> list[str]:
+    """Where two JSON documents differ: path, value, value."""
+    found: list[str] = []
+    _differ(json.loads(one), json.loads(other), "", found.append)
+    return found
+
+
+def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -> None:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            _differ(one.get(key), other.get(key), f"{path}.{key}", add)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for place, (a, b) in enumerate(zip(one, other, strict=True)):
+            _differ(a, b, f"{path}[{place}]", add)
+    elif one != other:
+        add(f"{path}: {str(one)[:80]} instead of {str(other)[:80]}")
+
+
+def free_port() -> int:
+    """A port on loopback that nobody has."""
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return int(own.getsockname()[1])
+
+
+def main() -> int:
+    """Play the rounds and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--store", help="a PostgreSQL URL; else a file in the folder")
+    parser.add_argument("--samples", type=Path, help="write every sample of memory, files and threads there")
+    parser.add_argument("--keep", type=Path, help="a folder to work in, which stays")
+    asked = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(Soak(asked, folder).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""What must hold of a run in the soak: the provider's own log beside the ledger, rows owed beside rows there, failures told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import soak_faults
+from sqlalchemy import func, select
+
+from context_bench.core.records import Usage
+from context_bench.engine import Store, rows, run_of
+from context_bench.engine.store import schema
+from context_bench.testing.hostile import Asked
+
+INPUT, OUTPUT = 1e-6, 2e-6  # dollars a token, as the runs are told
+
+
+@dataclass
+class Books:
+    """Requests of one run at one endpoint: as the provider logged them and as the ledger has them, by example."""
+
+    seen: Counter[int] = field(default_factory=Counter)
+    kept: Counter[int] = field(default_factory=Counter)
+    billed: float = 0.0  # dollars of the usage that the provider sent whole
+    booked: float = 0.0  # dollars in the ledger
+
+    def missing(self) -> Counter[int]:
+        """Requests that the provider saw and the ledger does not have."""
+        return self.seen - self.kept
+
+    def beyond(self) -> Counter[int]:
+        """Attempts that never reached the provider."""
+        return self.kept - self.seen
+
+
+def dollars(usage: Usage | None) -> float:
+    """What a reply costs."""
+    return 0.0 if usage is None else INPUT * (usage.input_tokens or 0) + OUTPUT * (usage.output_tokens or 0)
+
+
+def seen_by(log: Iterable[Asked], round_: int, books: Books) -> None:
+    """Count the requests of one round in a provider's log."""
+    for asked in log:
+        place = soak_faults.place(asked)
+        if place is not None and place[0] == round_:
+            books.seen[place[1]] += 1
+            books.billed += dollars(asked.usage)
+
+
+def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dict[str, Books], int]:
+    """The ledger of a run by endpoint, and how many attempts belong to no row. `endpoint_of`: names by URL; any other is `tapped`."""
+    calls, plan, endpoints = schema.calls.c, schema.plan.c, schema.endpoints.c
+    number = run_of(store, name).number
+    query = (
+        select(endpoints.url, plan.position, func.count(), func.sum(calls.cost))
+        .select_from(schema.calls)
+        .join(schema.endpoints, endpoints.id == calls.endpoint)
+        .outerjoin(schema.plan, (plan.run == calls.run) & (plan.output == calls.output))
+        .where(calls.run == number)
+        .group_by(endpoints.url, plan.position)
+    )
+    found = {name: Books() for name in (*endpoint_of.values(), "tapped")}
+    homeless = 0
+    with store.reading() as connection:
+        for url, position, count, cost in connection.execute(query):
+            books = found[next((name for begin, name in endpoint_of.items() if url.startswith(begin)), "tapped")]
+            books.booked += cost or 0.0
+            if position is None:
+                homeless += count
+            else:
+                books.kept[position] += count
+    return found, homeless
+
+
+@dataclass
+class Rows:
+    """Rows of a run: owed when it began, there, lost, there more than once, failed, and what the report says of failures."""
+
+    owed: int
+    there: int
+    lost: int
+    doubled: int
+    failed: int
+    told: int
+    unjudged: int
+
+
+def rows_of(store: Store, name: str, owed: int, report: str) -> Rows:
+    """What the store has of a run of so many rows; `report`: its canonical JSON."""
+    record = run_of(store, name)
+    found = Counter[tuple[str, str]]()
+    failed = unjudged = 0
+    for row in rows(store, name):
+        found[row.system, str(row.example_id)] += 1
+        failed += row.failed
+        unjudged += not row.failed and bool(row.errors)
+    outputs, plan = schema.outputs.c, schema.plan.c
+    with store.reading() as connection:
+        made = connection.scalar(select(func.count()).where(outputs.run == record.number)) or 0
+        used = connection.scalar(select(func.count(plan.output.distinct())).where(plan.run == record.number)) or 0
+    doubled = sum(count - 1 for count in found.values()) + made - used
+    return Rows(owed, len(found), owed - len(found), doubled, failed, sum(failures(report).values()), unjudged)
+
+
+def failures(report: str) -> Counter[str]:
+    """Failures by system, as a report in canonical JSON tells them."""
+    told: Counter[str] = Counter()
+    for system, classes in (json.loads(report).get("failures") or {}).items():
+        told[system] += sum(classes.values()) if isinstance(classes, dict) else int(classes)
+    return told
