@@ -5,24 +5,52 @@ A target may refuse what it gets with one of our own errors or a `ValueError`; w
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from context_bench.core import editloc, loopback, plugins
+from context_bench.cli import judge_label, options
+from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
-from context_bench.datasets import readers
-from context_bench.evaluators import _letters, _mathtext, _yes_no
-from context_bench.llm import redact, retry, sse, wire
-from context_bench.logs import read, repo, shell
+from context_bench.datasets import load, readers, spec
+from context_bench.datasets.memory import FILES, dates, haystacks, load_memory, overlays
+from context_bench.datasets.tasks import load_tasks
+from context_bench.evaluators import (
+    _calls,
+    _labels,
+    _letters,
+    _mathtext,
+    _ratings,
+    _rubric_reply,
+    _yes_no,
+    code_program,
+    instructions,
+    pairwise_judge,
+    rubric_judge,
+)
+from context_bench.llm import failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
-from context_bench.systems import relay
-from context_bench.tap import masking
+from context_bench.logs.solved import read as solved
+from context_bench.logs.traces import read as traces
+from context_bench.logs.traces import vocabulary
+from context_bench.reports import text as shown
+from context_bench.results import EvalResult
+from context_bench.sandbox import placing, results
+from context_bench.systems import relay, splice
+from context_bench.systems.compressors import _results
+from context_bench.systems.memories import _described, _exports, http, mcp
+from context_bench.tap import coding, journal, masking, matching
 from context_bench.viewer import asking
 
 Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")
+CODINGS = ("gzip", "deflate", "zstd", "br", "gzip, br", "x-gzip", "identity")
+#: Where a memory's entry has its parts, as the described memories are told.
+_PATHS = {"text": "text", "score": "score", "id": "id", "source": "source.0", "time": "time"}
 _FOLDER = Path(tempfile.mkdtemp(prefix="context-bench-fuzz-"))
 
 
@@ -30,7 +58,7 @@ def tried(target: Target, data: bytes) -> object:
     """What the target makes of `data`; `None` if it refuses it as it should."""
     try:
         return target(data)
-    except (ContextBenchError, ValueError):
+    except (ContextBenchError, ValueError, code_program.NoProgram):
         return None
 
 
@@ -38,11 +66,28 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _in_file(name: str, use: Callable[[Path], object]) -> Target:
+def _each(*uses: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Each use gets the value, whether the one before refused it or not."""
+    return lambda value: [tried(lambda _, use=use: use(value), b"") for use in uses]
+
+
+def _of_text(*uses: Callable[[Any], object]) -> Target:
+    return lambda data: _each(*uses)(_text(data))
+
+
+def _of_json(*uses: Callable[[Any], object]) -> Target:
+    return lambda data: _each(*uses)(load_json(data))
+
+
+def _of_object(*uses: Callable[[Any], object]) -> Target:
+    return lambda data: _each(*uses)(found) if isinstance(found := load_json(data), dict) else None
+
+
+def _in_file(name: str, *uses: Callable[[Path], object]) -> Target:
     def target(data: bytes) -> object:
         path = _FOLDER / name
         path.write_bytes(data)
-        return use(path)
+        return _each(*uses)(path)
 
     return target
 
@@ -51,14 +96,32 @@ def _rows(name: str) -> Target:
     return _in_file(name, lambda path: sum(1 for _ in readers.rows_of(path)))
 
 
-def _requests(data: bytes) -> object:
-    body = load_json(data)
-    return [wire.parse_request(kind, body) for kind in WIRES] if isinstance(body, dict) else None
+def _examples(path: Path) -> object:
+    return [sum(1 for _ in load(str(path)).examples()), load(str(path)).manifest()]
 
 
-def _replies(data: bytes) -> object:
-    body = load_json(data)
-    return [tried(lambda _, kind=kind: wire.parse_reply(kind, body), data) for kind in WIRES]
+def _streams(data: bytes) -> object:
+    """One reply in pieces, on each wire."""
+    half, replies = len(data) // 2, []
+    for kind in WIRES:
+        reader = sse.StreamReader(kind)
+        reader.feed(data[:half])
+        reader.feed(data[half:])
+        reader.close()
+        replies += [reader.reply, reader.error]
+    return replies
+
+
+def _request(kind: str) -> Callable[[Any], object]:
+    def use(body: Any) -> object:
+        chat = conversation.to_chat(kind, body)
+        return wire.parse_request(kind, body), conversation.to_body(kind, chat), conversation.tools_used(chat.messages)
+
+    return use
+
+
+def _reply(kind: str) -> Callable[[Any], object]:
+    return lambda body: (wire.parse_reply(kind, body), conversation.reply_message(kind, body))
 
 
 def _events(data: bytes) -> object:
@@ -72,32 +135,168 @@ def _waits(told: str) -> object:
     return retry.asked_wait(headers, 0.0), list(retry.quotas_told(headers, 0.0))
 
 
+def _failure(data: bytes) -> object:
+    told = failures.of_status(400 + data[0] % 200 if data else 500, {"retry-after": _text(data[:40])}, data, where="", now=0.0, secrets=[])
+    return told, failures.not_json(data, "text/html", where="", secrets=[])
+
+
 def _repository(path: Path) -> object:
     with repo.open_repo(path) as opened:
         return [opened.blob(name) for name in opened.paths()]
 
 
+def _weights(path: Path) -> object:
+    return gguf.as_q8_0(path, path.with_suffix(".out"))
+
+
+def _spliced(data: bytes) -> object:
+    """Every text of a document in the place of itself: what comes of it is the same document."""
+    document = _text(data)
+    value = load_json(document)
+    places = {path: f"{document[start:end][1:40]} new" for path, (start, end) in splice._strings(document)}
+    made = load_json(splice.replace_strings(document, places))
+    assert type(made) is type(value)
+    return made
+
+
+def _shown(told: str) -> object:
+    for made in (shown.visible(told), shown.visible(told, lines=True), shown.markdown(told)):
+        made.encode("utf-8")
+        assert "\x1b" not in made
+        assert "\u202e" not in made
+    return shown.csv_cell(told), shown.script_json(told)
+
+
+def _difference(told: str) -> object:
+    sent, _, forwarded = told.partition("|")
+    spans = wordiff.diff_texts(sent, forwarded)
+    assert "".join(part for kind, part in spans if kind != "added") == sent
+    assert "".join(part for kind, part in spans if kind != "dropped") == forwarded
+    return spans
+
+
+def _checked(told: dict[str, Any]) -> object:
+    """Each rule of IFEval, with the parameters and the reply that the document gives."""
+    reply = str(told.pop("reply", "a reply"))
+    return _each(*(lambda wanted, rule=rule: instructions.checker(rule, wanted)(reply) for rule in instructions.RULES))(told)
+
+
+def _formula(told: str) -> object:
+    wanted, _, given = told.partition("|")
+    return _mathtext.equal(wanted, given, lambda *_: False), _mathtext.final_answer(told, "2"), _mathtext.gold_answer(told)
+
+
+def _files(told: str) -> object:
+    """A hidden file by its name, which may not leave its folder."""
+    (_FOLDER / "copy").mkdir(exist_ok=True)
+    placing.put(_FOLDER / "copy", told, b"x")
+    placing.remove_tree(_FOLDER / "copy")
+    return placing.decoded("name", told)
+
+
+def _searched(found: Any) -> object:
+    entries = found if isinstance(found, list) else [found]
+    return [_described.hit_of(entry, _Paths) for entry in entries], _described.at(found, "results.0.text"), _described.fill(found, {"a": 1})
+
+
+class _Paths:
+    text, score, id, source, time = _PATHS.values()
+
+
+def _headers(told: str) -> object:
+    headers = [tuple(line.split(":", 1)) for line in told.split("\n") if ":" in line]
+    found = matching.find_marks(headers, told)
+    return (
+        found,
+        matching.without_marks(headers, "k"),
+        matching.unmarked_target(told, "k"),
+        loopback.refusal({"Host": told, "Origin": told}),
+    )
+
+
 TARGETS: dict[str, Target] = {
+    # replies and requests
     "sse": _events,
-    "requests": _requests,
-    "replies": _replies,
-    "retry-after": lambda data: _waits(_text(data)),
+    "streams": _streams,
+    "requests": _of_object(*map(_request, WIRES)),
+    "replies": _of_json(*map(_reply, WIRES)),
+    "failures": _failure,
+    "retry-after": _of_text(_waits),
+    "codings": lambda data: [relay._plain(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None,
+    "headers": _of_text(_headers),
+    "splices": _spliced,
+    "tap-records": _of_object(journal.from_json),
+    # data sets
     "jsonl": _rows("rows.jsonl"),
     "json": _rows("rows.json"),
     "csv": _rows("rows.csv"),
+    "tsv": _rows("rows.tsv"),
     "parquet": _rows("rows.parquet"),
-    "sessions": _in_file("log.jsonl", lambda path: sum(1 for _ in read.read_sessions(path))),
+    "gzip": _rows("rows.jsonl.gz"),
+    "zstd": _rows("rows.jsonl.zst"),
+    "zip": lambda data: sum(1 for _ in readers.rows_from(io.BytesIO(data), "rows.zip!*", "rows.zip")),
+    "undescribed": _in_file("data.jsonl", _examples),
+    "dataset-toml": _of_text(lambda told: spec.parse(told, "a dataset").examples([{"a": "b"}], None)),
+    "memory-data": _in_file("memory.json", lambda path: list(load_memory(FILES + str(path)).examples())),
+    "memory-lines": _in_file("memory.jsonl", lambda path: list(load_memory(FILES + str(path)).examples())),
+    "overlays": _in_file("overlay.json", lambda path: overlays.read_overlay(str(path), "locomo")),
+    "dates": _of_text(dates.iso, lambda told: dates.when(told, haystacks.Dirt()), _exports.moment),
+    "tasks-toml": _in_file("one.toml", load_tasks),
+    "tasks": _in_file("rows.jsonl", lambda path: load_tasks(path, repos=_FOLDER)),
+    # logs
+    "sessions": _in_file("log.jsonl", lambda path: sum(1 for _ in read.read_sessions(path, agents=True)), read.read_pairs),
+    "traces": _in_file("log.jsonl", lambda path: list(traces.load_traces(path))),
+    "trace-lines": lambda data: list(trace.parse_traces(data.split(b"\n"))),
+    "text-traces": _in_file("patch_context.txt", lambda path: list(traces.load_traces(path))),
     "answers": _in_file("log.eval", lambda path: sum(1 for _ in answers.read_answers(path).answers)),
+    "answer-lines": _in_file("log.jsonl", lambda path: sum(1 for _ in answers.read_answers(path).answers)),
+    "reports": _in_file("report.json", solved.load_solved),
+    "gold": _in_file("gold.jsonl", gold.load_gold),
     "repository": _in_file("repo.zip", _repository),
+    "symbols": lambda data: [symbols.definitions(data, f"a.{ending}") for ending in ("py", "go", "ts", "java")],
     "shell": lambda data: shell.read_shell(_text(data), "", None, _text(data[::-1])),
-    "patches": lambda data: editloc.parse_patch(_text(data)),
-    "viewer": lambda data: asking.read_pair(_text(data)),
-    "specs": lambda data: plugins.parse_spec(_text(data)),
-    "formulas": lambda data: _mathtext.final_answer(_text(data), "2"),
-    "letters": lambda data: _letters.chosen_letter(_text(data)),
-    "yes-no": lambda data: _yes_no.verdict(_text(data)),
-    "redact": lambda data: redact.redact(_text(data), ["0123456789abcdef"]),
-    "masking": lambda data: masking.mask_private(masking.mask_text(_text(data))),
-    "hosts": lambda data: loopback.refusal({"Host": _text(data), "Origin": _text(data)}),
-    "codings": lambda data: relay._plain(data[1:], ("gzip", "deflate", "zstd", "br")[data[0] % 4]) if data else None,
+    "patches": _of_text(editloc.parse_patch, editloc.upstream_deleted),
+    "tool-tables": _in_file("tools.toml", vocabulary.Vocabulary.load),
+    # what models, judges, memories and filters answer
+    "formulas": _of_text(_formula),
+    "letters": _of_text(_letters.chosen_letter),
+    "labels": _of_text(_labels.read_label),
+    "yes-no": _of_text(_yes_no.verdict),
+    "ratings": _of_text(_ratings.first_rating, _ratings.strict_rating),
+    "logprobs": _of_json(_ratings.weighted, lambda given: _rubric_reply.weighted_scores('{"a": 3}', given)),
+    "rubric-replies": _of_text(lambda told: rubric.parse_rubric_reply(told, ["a", "b"]), rubric.verdicts_in),
+    "pairs": _of_text(lambda told: pairwise_judge.last_object(told, "winner")),
+    "tool-calls": _of_text(_calls.calls_in),
+    "tool-arguments": _of_json(
+        lambda given: actions.Action.of("", given), actions.arguments, lambda given: _calls.calls_of({"tool_calls": given})
+    ),
+    "programs": _of_text(code_program.fenced, lambda told: code_program.program(told, "def f(x):\n    ''' '''\n", "f")),
+    "instructions": _of_object(_checked),
+    "filters": _of_json(lambda given: _results.result_of(given, "a filter")),
+    "memories": _of_json(_searched),
+    "memory-exports": _in_file("export.json", _exports.read_export),
+    "test-output": _of_text(results.results),
+    "file-names": _of_text(_files),
+    "scores": _of_text(lambda told: text.f1_score(told, told[::-1]), lambda told: text.contains(told, told[1:]), atoms.atoms),
+    "differences": _of_text(_difference),
+    # configurations
+    "specs": _of_text(plugins.parse_spec),
+    "configs": _in_file("run.toml", lambda path: options.read_options({}, path)),
+    "rubric-toml": _in_file("rubric.toml", rubric_judge.rubric_of),
+    "rubric-json": _in_file("rubric.json", rubric_judge.rubric_of),
+    "rubric-yaml": _in_file("rubric.yaml", rubric_judge.rubric_of),
+    "memory-toml": _in_file("memory.toml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))),
+    "memory-yaml": _in_file("memory.yaml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))),
+    "script-json": _in_file("script.json", scripted.Scripted),
+    "script-toml": _in_file("script.toml", scripted.Scripted),
+    "script-lines": _in_file("script.jsonl", scripted.Scripted),
+    "prices": _of_object(prices.GenaiPrices),
+    "labels-by-hand": _in_file("labels.jsonl", lambda path: judge_label.read_labels([path])),
+    "results": lambda data: EvalResult.from_json(data),
+    "weights": _in_file("model.gguf", _weights),
+    # keys, viewer, terminal
+    "viewer": _of_text(asking.read_pair),
+    "redact": _of_text(lambda told: redact.redact(told, ["0123456789abcdef"]), redact.bare_url),
+    "masking": _of_text(lambda told: masking.mask_private(masking.mask_text(told))),
+    "shown": _of_text(_shown),
 }
