@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from context_bench.logs.shell import options
-from context_bench.logs.shell.filters import Call, Result
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.gitting import patched
 from context_bench.logs.shell.model import Some, Stream
 

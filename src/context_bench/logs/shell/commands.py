@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from context_bench.logs.shell import changing, filters, finding, interpreters, own, search, wrappers
-from context_bench.logs.shell.filters import Call, Result
+from context_bench.logs.shell import changing, finding, interpreters, ordering, own, picking, programs, search, showing, telling, wrappers
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Stream
 
 if TYPE_CHECKING:
@@ -25,26 +25,26 @@ def _false(call: Call) -> Result:
 
 SIMPLE: dict[str, Callable[[Call], Result]] = _by_name(
     [
-        (filters.cat, "cat less more"),
-        (filters.bat, "bat batcat"),
-        (filters.head, "head"),
-        (filters.tail, "tail"),
-        (filters.nl, "nl"),
-        (filters.sed, "sed gsed"),
-        (filters.awk, "awk gawk mawk"),
-        (filters.cut, "cut"),
-        (filters.keep_lines, "sort tac shuf"),
-        (filters.uniq, "uniq"),
-        (filters.retold, "tr expand unexpand fold column rev"),
-        (filters.wc, "wc"),
-        (filters.tee, "tee"),
-        (filters.echo, "echo"),
-        (filters.printf, "printf"),
+        (showing.cat, "cat less more"),
+        (showing.bat, "bat batcat"),
+        (picking.head, "head"),
+        (picking.tail, "tail"),
+        (showing.nl, "nl"),
+        (programs.sed, "sed gsed"),
+        (programs.awk, "awk gawk mawk"),
+        (programs.cut, "cut"),
+        (ordering.keep_lines, "sort tac shuf"),
+        (ordering.uniq, "uniq"),
+        (showing.retold, "tr expand unexpand fold column rev"),
+        (telling.wc, "wc"),
+        (telling.tee, "tee"),
+        (telling.echo, "echo"),
+        (telling.printf, "printf"),
         (
-            filters.other_form,
+            showing.other_form,
             "zcat fmt xxd od hexdump strings jq yq base64 paste diff sdiff colordiff comm join pygmentize highlight ag ack",
         ),
-        (filters.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
+        (telling.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
         (_false, "false"),
         (search.grep, "grep egrep fgrep rgrep"),
         (search.rg, "rg"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from context_bench.logs.shell import options
-from context_bench.logs.shell.filters import Call, Status
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Line, Some, Stream
 from context_bench.logs.shell.patterns import glob
 
@@ -14,7 +14,7 @@ Test = Callable[[str, str, bool, int], bool]
 """(the name as find prints it, its last part, is a directory, depth) → whether it fits."""
 
 
-def ls(call: Call) -> tuple[Stream, Status]:
+def ls(call: Call) -> Result:
     """Names in directories."""
     given = options.parse(call.args, "ITw", "ignore color sort time-style format")
     names = given.rest or ["."]
@@ -51,12 +51,12 @@ def ls(call: Call) -> tuple[Stream, Status]:
     return stream, status
 
 
-def listing(call: Call) -> tuple[Stream, Status]:
+def listing(call: Call) -> Result:
     """tree, fd and others whose filter is not followed."""
     return Stream([Some(None)]), None
 
 
-def ls_files(call: Call) -> tuple[Stream, Status]:
+def ls_files(call: Call) -> Result:
     """Names of what is committed (git ls-files)."""
     given = options.parse(call.args, "xX", "exclude exclude-from")
     base = call.files.resolve(".")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from context_bench.logs.shell import filters, finding, options, search
-from context_bench.logs.shell.filters import Call, Status
+from context_bench.logs.shell import finding, options, picking, search
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Change, Line, Part, Some, Stream
 
 _SILENT = {"add", "commit", "config", "fetch", "init", "tag", "push"}
 
 
-def git(call: Call) -> tuple[Stream, Status]:
+def git(call: Call) -> Result:
     """Run a git command; its name is "git NAME"."""
     name = call.name[4:]
     if name == "grep":
@@ -61,12 +61,12 @@ def _paths(call: Call) -> list[str]:
     return [path for arg in call.args if (path := call.files.resolve(arg)) and call.files.is_file(path)]
 
 
-def _named(call: Call) -> tuple[Stream, Status]:
+def _named(call: Call) -> Result:
     """Output whose lines only the output tells; files count once they are seen in it."""
     return Stream([*(Some(path, weak=True) for path in _paths(call)), Some(None)], ordered=False), 0
 
 
-def _show(call: Call) -> tuple[Stream, Status]:
+def _show(call: Call) -> Result:
     objects = [arg for arg in call.args if not arg.startswith("-") and ":" in arg and not arg.startswith(":")]
     others = [arg for arg in call.args if not arg.startswith("-") and arg not in objects and arg not in ("blob",)]
     if not objects or others:
@@ -86,7 +86,7 @@ def _show(call: Call) -> tuple[Stream, Status]:
     return out, 0
 
 
-def _blame(call: Call) -> tuple[Stream, Status]:
+def _blame(call: Call) -> Result:
     given = options.parse(call.args, "LMCS", "since contents ignore-rev")
     names = [name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False]
     if len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1:
@@ -100,7 +100,7 @@ def _blame(call: Call) -> tuple[Stream, Status]:
         if not found:
             raise Blur
         last = int(found[1]) + int(found[3]) - 1 if found[2] else int(found[3])
-        stream = filters.picked(stream, int(found[1]), last)
+        stream = picking.picked(stream, int(found[1]), last)
     if len(given.rest) > 1 and given.rest[0] != "HEAD":
         return stream.blurred(), 0
     parts: list[Part] = [part._replace(text=None) if isinstance(part, Line) else part for part in stream.parts]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.files import Files
-from context_bench.logs.shell.filters import Call, Result
 from context_bench.logs.shell.model import Line, Some, Stream
 
 _QUIET = {

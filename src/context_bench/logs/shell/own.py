@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from context_bench.logs.shell.filters import Call, Result
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import UNKNOWN, Some, Stop, Stream
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from context_bench.logs.shell.filters import Result
+from context_bench.logs.shell.call import Result
 from context_bench.logs.shell.model import Stream, plain
 from context_bench.logs.shell.words import text_of
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from context_bench.logs.shell.call import Call, Result, Status
 from context_bench.logs.shell.commands import OF_SHELL, SIMPLE, kind_of
 from context_bench.logs.shell.files import Files
-from context_bench.logs.shell.filters import Call, Result, Status
 from context_bench.logs.shell.interpreters import other
 from context_bench.logs.shell.model import UNKNOWN, Blur, Line, Part, Some, Stop, Stream, rendered
 from context_bench.logs.shell.statements import STATEMENTS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from context_bench.logs.shell import options
-from context_bench.logs.shell.filters import Call, Status
+from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Line, Part, Some, Stream
 from context_bench.logs.shell.patterns import affordable, glob, regex
 
@@ -84,7 +84,7 @@ class Search:
         return out
 
 
-def grep(call: Call) -> tuple[Stream, Status]:
+def grep(call: Call) -> Result:
     """Lines that match (grep and its kin)."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
     given = options.parse(args, "ABCmefdD", _GREP_LONG)
@@ -141,7 +141,7 @@ def _wanted(call: Call, names: list[str], given: options.Options, recursive: boo
     return found
 
 
-def blurred(wanted: list[tuple[str, str | None]], call: Call) -> tuple[Stream, Status]:
+def blurred(wanted: list[tuple[str, str | None]], call: Call) -> Result:
     """An unknown selection; a whole tree that was looked through is not a list of files that were read."""
     parts: list[Part] = [
         Some(path, weak=len(wanted) > 1) for _, path in wanted[:500] if path is not None and call.files.is_file(path) is not False
@@ -161,7 +161,7 @@ def searched(
     numbers: bool,
     many: bool,
     ignore: bool,
-) -> tuple[Stream, Status]:
+) -> Result:
     """Run the search, or say that its result is not known."""
     try:
         search = _search(given, patterns, kind, named, numbers, ignore)
@@ -210,7 +210,7 @@ def _sources(call: Call, wanted: list[tuple[str, str | None]]) -> Iterator[tuple
             yield name, path, call.files.read(path, name)
 
 
-def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many: bool) -> tuple[Stream, Status]:
+def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many: bool) -> Result:
     out = Stream(ordered=not (many and len(wanted) > 1))
     found = missing = shown = False
     for name, path, stream in _sources(call, wanted):
@@ -236,7 +236,7 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
     return out, 2 if missing else 0 if found else 1
 
 
-def rg(call: Call) -> tuple[Stream, Status]:
+def rg(call: Call) -> Result:
     """Lines that match (ripgrep)."""
     given = options.parse(call.args, "ABCmefgtTEjMrd", _RG_LONG)
     names = list(given.rest)
@@ -306,7 +306,7 @@ def _rg_filter(given: options.Options) -> Callable[[str], bool]:
     return keep
 
 
-def git_grep(call: Call) -> tuple[Stream, Status]:
+def git_grep(call: Call) -> Result:
     """What git grep finds over what is committed below the working directory."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
     given = options.parse(args, "ABCmefO", _GREP_LONG)

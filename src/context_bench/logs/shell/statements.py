@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from context_bench.logs.shell.filters import Result, Status
+from context_bench.logs.shell.call import Result, Status
 from context_bench.logs.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Stream
 from context_bench.logs.shell.patterns import glob
 from context_bench.logs.shell.redirecting import command, redirected_statement

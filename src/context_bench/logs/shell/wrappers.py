@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from context_bench.logs.shell import options
-from context_bench.logs.shell.filters import Call, Result, Status
+from context_bench.logs.shell.call import Call, Result, Status
 from context_bench.logs.shell.finding import Find
 from context_bench.logs.shell.gitting import git as run_git
 from context_bench.logs.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Line, Some, Stream, rendered
