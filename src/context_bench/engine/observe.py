@@ -41,15 +41,30 @@ def billed_tokens(calls: Sequence[Call]) -> int | None:
     return _total(call.usage.input_tokens if call.usage else None for call in answered(calls) if call.error is None)
 
 
-def forwarded_tokens(records: Sequence[Forwarded]) -> int | None:
+def forwarded_tokens(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -> int | None:
     """Tokens of the chat requests that reached the provider and were answered, retries not counted twice; `None` if any is uncountable."""
-    return _total(record.tokens for record in landed(records))
+    return _total(record.tokens for record in landed(records, calls))
 
 
-def landed(records: Sequence[Forwarded]) -> list[Forwarded]:
-    """Requests to a model that were answered; if none was, all that were tried."""
+def landed(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -> list[Forwarded]:
+    """Requests to a model that were answered; if none was, all that were tried. `calls`: ours, of which one that failed was tried again."""
     chat = [record for record in records if record.wire in CHAT]
-    return [record for record in chat if _served(record)] or chat
+    return _answered_to(calls, chat) or chat
+
+
+def _answered_to(calls: Sequence[Call], chat: Sequence[Forwarded]) -> list[Forwarded]:
+    """The records that the provider served, without those of attempts that failed on our side all the same: their reply was an error with
+    status 200, no answer, or came too late. One record belongs to each attempt that arrived.
+    """
+    served = [record for record in chat if _served(record)]
+    client = [call for call in calls if call.account == "system"]
+    ours, failed = answered(client), [call for call in client if call.error is not None and (call.status is None or call.status < 400)]
+    again = min(len(failed) - (len(chat) - len(served)), len(served) - len(ours))
+    if again <= 0:
+        return served
+    left = paired(ours, served[::-1])[1]  # of equal ones the last is the one that was answered
+    dropped = {id(record) for _, record in paired(failed, left[::-1])[0][:again]}
+    return [record for record in served if id(record) not in dropped]
 
 
 def _served(record: Forwarded) -> bool:
@@ -86,11 +101,11 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
 def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
     """The row's `wire` from our calls and the tap's records of one window."""
     chat, client = [record for record in records if record.wire in CHAT], [call for call in calls if call.account == "system"]
-    arrived = landed(records)
+    arrived = landed(records, client)
     found: dict[str, Any] = {
         "source": "tap",
         "sent": sent_tokens(client),
-        "forwarded": forwarded_tokens(records),
+        "forwarded": _total(record.tokens for record in arrived),
         "billed": _total(record.usage.input_tokens if record.usage else None for record in arrived),
         "calls": len(chat),
         "client_calls": len(client),
@@ -145,7 +160,7 @@ def _authorization(records: Sequence[Forwarded]) -> bool | None:
 def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Prices | None) -> list[Call]:
     """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are on the bill."""
     ours = answered([call for call in calls if call.account == "system"])
-    served = [record for record in records if record.wire in CHAT and _served(record)]
+    served = _answered_to(calls, [record for record in records if record.wire in CHAT])
     left = paired(ours, served)[1] if len(served) > len(ours) else []
     return [_own_call(record, prices) for record in left[: len(served) - len(ours)]]
 

@@ -339,7 +339,7 @@ def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: E
     own = bench.arms[outcome.unit.arm]
     if outcome.input_tokens is None and not own.played_back and not getattr(own.system, "calls_elsewhere", False):
         outcome.input_tokens = count_tokens_dict(example, bench.text_fields)
-    if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded)) is not None:
+    if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
         outcome.output_tokens, outcome.source = tokens, "tap"
     elif any(record.tokens is None for record in outcome.forwarded):
         outcome.source = "tap"  # it was seen, and cannot be counted

@@ -80,6 +80,23 @@ def test_a_clients_retry_is_not_an_extra_call_of_the_proxy():
     assert wire["forwarded"] == 10
 
 
+def test_an_attempt_whose_reply_was_no_answer_is_not_forwarded_twice_nor_the_proxys_own():
+    summary = {**BODY, "messages": [{"role": "user", "content": "summarise"}]}
+    calls = [call(error="ServerFailed: an error in a reply with HTTP 200", status=200, cost=0.5), call(attempt=2, status=200)]
+    records = [record(usage=None), record()]  # the tap takes both for answered
+    assert forwarded_tokens(records, calls) == 10
+    assert added_calls(calls, records, None) == []
+    wire = observed(calls, records)
+    assert (wire["forwarded"], wire["billed"], wire["calls"], wire["extra_calls"]) == (10, 10, 2, 0)
+    with_own = [record(summary, tokens=3), *records]  # the proxy asked for a summary before, on its own account
+    assert forwarded_tokens(with_own, calls) == 13
+    assert [own.sent_tokens for own in added_calls(calls, with_own, None)] == [3]
+    never_arrived = [call(error="Unreachable: Could not connect", status=None), call(attempt=2)]
+    assert forwarded_tokens([record()], never_arrived) == 10
+    refused = [call(error="RateLimited", status=429), call(attempt=2)]
+    assert forwarded_tokens([record(status=429), record(), record(summary, tokens=3)], refused) == 13
+
+
 def test_other_routes_are_counted_apart():
     wire = observed([call()], [record(wire="anthropic-count"), record(wire="embeddings"), record()])
     assert (wire["calls"], wire["other_calls"], wire["extra_calls"]) == (1, 2, 0)

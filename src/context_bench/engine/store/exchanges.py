@@ -147,7 +147,7 @@ def _call_told(call: Call, judge: str | None) -> dict[str, Any]:
 def _exchanges(calls: Sequence[Call], records: Sequence[Forwarded], wire: Mapping[str, Any], kept: str) -> list[dict[str, Any]]:
     """One per request of ours with the forwarded one that is most like it; then what else reached the provider."""
     asked = observe.answered(calls)
-    pairs, rest = observe.paired(asked, observe.landed(records))
+    pairs, rest = observe.paired(asked, observe.landed(records, calls))
     met = {id(call): record for call, record in pairs}
     for call in asked:  # without bodies there is nothing to tell them by but their order
         if id(call) not in met and rest and not isinstance(call.request, dict):
