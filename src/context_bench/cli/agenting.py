@@ -62,6 +62,11 @@ def _completed(options: AgentOptions) -> AgentOptions:
     options.upstream = model_behind(options.upstream)
     if options.upstream and options.tap is None:
         options.tap = TAP_PORT
+    if options.rpm or options.tpm or options.fixed_concurrency:
+        raise BadInput(
+            "rpm, tpm and fixed_concurrency hold for requests that this program sends; an agent sends its own. --max-workers says how many "
+            "agents are at work, --max-calls, --max-cost-per-task and --max-cost what they may take"
+        )
     if options.marker == "header":
         raise BadInput("--marker header: an agent sends no header of ours; use key (each run has a key of its own) or serial")
     if not options.upstream and (options.max_calls or options.max_cost_per_task):

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import asking
+
 SessionsArgument = Annotated[
     list[str] | None,
     typer.Argument(
@@ -99,9 +101,7 @@ def run(
     store: Annotated[str | None, typer.Option(help="Where results are kept. [default: ./.context-bench/store.db]", metavar="URL")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run; the same name again resumes it.")] = None,
     max_workers: Annotated[int | None, typer.Option(help="Groups in flight. [default: 1]")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before spending more than this many US dollars (exit 5).", metavar="USD")
-    ] = None,
+    max_cost: asking.MaxCostOption = None,
     dry_run: Annotated[bool | None, typer.Option("--dry-run", help="Only say what it would take.")] = None,
     wire: Annotated[
         str | None, _more(help="API that all arms speak through the tap: openai, anthropic, responses. [default: openai]")
@@ -118,13 +118,21 @@ def run(
     judge_key_env: Annotated[str | None, _more(help="Variable with the judge's key.")] = None,
     temperature: Annotated[float | None, _more(help="Sampling temperature of the responder. [default: 0]")] = None,
     max_tokens: Annotated[int | None, _more(help="Most tokens of an answer. [default: 400]")] = None,
-    timeout: Annotated[float | None, _more(help="Seconds for one attempt. [default: 300]")] = None,
-    retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
+    timeout: asking.TimeoutOption = None,
+    example_timeout: asking.ExampleTimeoutOption = None,
+    setup_timeout: asking.SetupTimeoutOption = None,
+    run_timeout: asking.RunTimeoutOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
+    judge_rpm: asking.JudgeRpmOption = None,
+    judge_tpm: asking.JudgeTpmOption = None,
+    fixed_concurrency: asking.FixedOption = None,
+    retries: asking.RetriesOption = None,
     resume: Annotated[str | None, _more(help="Go on with this run; alone: the last unfinished one.", metavar="[RUN]")] = None,
     reuse: Annotated[bool | None, _more("--reuse", help="Also use rows of other runs with the same content.")] = None,
     bodies: Annotated[str | None, _more(help="Keep request and reply bodies: all, changed, none. [default: changed]")] = None,
-    price: Annotated[list[str] | None, _more(help="MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.")] = None,
-    price_model: Annotated[str | None, _more(help="Show money as if this model had answered.")] = None,
+    price: asking.PriceOption = None,
+    price_model: asking.PriceModelOption = None,
     max_failures: Annotated[
         float | None, _more(help="Share of failures per system above which the exit code is 1. [default: 0.02]")
     ] = None,
@@ -151,15 +159,26 @@ def probe(
     max_examples: LimitOption = None,
     responder: Annotated[str | None, typer.Option(help="The model that writes probes (--probes model): a URL.", metavar="URL")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Its name.")] = None,
+    api_key_env: Annotated[str | None, _more(help="Variable with its key. [default: OPENAI_API_KEY]")] = None,
+    timeout: asking.TimeoutOption = None,
+    retries: asking.RetriesOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
+    max_cost: asking.MaxCostOption = None,
+    price: asking.PriceOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the probes to this file instead of stdout.")] = None,
 ) -> int:
     """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was found."""
-    from context_bench.cli.compressing import CompressOptions, checked_probes, probe_set
+    from context_bench.cli.compressing import CompressOptions, Limits, checked_probes, probe_set
+    from context_bench.cli.limiting import Accounts
     from context_bench.cli.options import read_options
     from context_bench.cli.session import warn
+    from context_bench.llm.spend import SpendLimit
 
     flags = {name: value for name, value in context.params.items() if value not in (None, [], ()) and name != "out"}
-    found = probe_set(checked_probes(read_options(flags, None, CompressOptions)))
+    options = checked_probes(read_options(flags, None, CompressOptions))
+    spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
+    found = probe_set(options, limits=Limits.of(options, Accounts(options), spend))
     lines = [json.dumps({k: v for k, v in example.items() if k != "session"}, ensure_ascii=False) for example in found.examples()]
     text = "\n".join(lines) + "\n"
     if out is None:

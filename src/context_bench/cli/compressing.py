@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from pydantic import Field
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
+from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import Comma, Many, RunOptions
 from context_bench.cli.session import Surroundings, carry_out, run_name, store_of, surroundings, warn
 from context_bench.core.errors import BadInput
@@ -53,7 +55,26 @@ def compress_sessions(options: CompressOptions) -> int:
     return interrupts.run(_compress(_completed(options)))
 
 
-def probe_set(options: CompressOptions, only: frozenset[str] | None = None) -> Any:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How the model that writes probes is asked; equal where it is the very same limiter and money."""
+
+    timeout: float = 120.0
+    retries: int = 3
+    limiter: Any = None
+    spend: Any = None
+    prices: Any = None
+
+    @classmethod
+    def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> Limits:
+        """As the options say; a timeout that nobody set is the writer's own."""
+        from context_bench.cli import parts
+
+        timeout = options.timeout if "timeout" in options.model_fields_set else 120.0
+        return cls(timeout, options.retries, accounts.of(options.responder), spend, parts.prices(options) if spend is not None else None)
+
+
+def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limits: Limits | None = None) -> Any:
     """The probes of the sessions that the options name. `BadInput` where there are none."""
     from context_bench.datasets.probing import ProbeSet
     from context_bench.datasets.recorded import RecordedSessions
@@ -76,18 +97,28 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None) -> A
         options.replicates,
         only,
         structured="structured" in options.probes,
-        writer=_writer(options.responder, options.model[0], options.api_key_env, options.timeout) if "model" in options.probes else None,
+        writer=_writer(options.responder, options.model[0], options.api_key_env, limits) if "model" in options.probes else None,
     )
 
 
 @lru_cache(maxsize=4)
-def _writer(url: str, model: str, key_env: str, timeout: float | None) -> Any:
+def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
     """The model that writes probes, the same for every pass of a run, so that it is asked once."""
     from context_bench.datasets.probing.written import ModelProbes
 
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")
-    return ModelProbes(url, model, key_in(key_env), timeout=timeout or 120.0)
+    asked = limits or Limits()
+    return ModelProbes(
+        url,
+        model,
+        key_in(key_env),
+        timeout=asked.timeout,
+        max_retries=asked.retries,
+        prices=asked.prices,
+        limiter=asked.limiter,
+        spend=asked.spend,
+    )
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
@@ -135,18 +166,21 @@ async def _compress(options: CompressOptions) -> int:
     from context_bench.cli import parts, preflight
 
     parts.import_modules(options.imports)
-    data = await asyncio.to_thread(probe_set, options)
+    accounts = Accounts(options)
+    spend = _spend(options) if options.max_cost is not None and not options.dry_run else None
+    limits = Limits.of(options, accounts, spend) if "model" in options.probes else None
+    data = await asyncio.to_thread(probe_set, options, None, limits)
     controls, options.controls = list(options.controls or []), None  # ours compress sessions; no hop is needed
     options.reader = None if options.upstream or options.tap or options.responder == "sentence" else options.responder
-    async with surroundings(options) as around:
+    async with surroundings(options, accounts) as around:
+        around.spend = spend
         prices = parts.prices(options)
         cell = _cell(options, around, prices, controls)
-        evaluators = _evaluators(options, prices)
+        evaluators = _evaluators(options, prices, around)
         if options.eligibility and not options.dry_run:
             preflight.check_plan(options, [data], prices, evaluators)
-            around.spend = _spend(options)
             chosen = await eligible_probes(options, responder(options, around, prices, tapped=False), data, around.spend)
-            data = await asyncio.to_thread(probe_set, options, chosen)
+            data = await asyncio.to_thread(probe_set, options, chosen, limits)
         about = {
             "points": options.points,
             "responder": options.responder,
@@ -214,13 +248,13 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
             clean=clean,
             proxy_key=key_in(proxy.key_env),
             version=proxy.version,
-            **_asking(options, prices),
+            **_asking(options, prices, around.limiter(proxy.url)),
         )
         for proxy in options.all_proxies
     ]
 
 
-def _asking(options: CompressOptions, prices: Any) -> dict[str, Any]:
+def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
     """How every arm of a tapped run asks."""
     from context_bench.cli.upstream import is_local
     from context_bench.systems._rewire import WIRES
@@ -234,6 +268,7 @@ def _asking(options: CompressOptions, prices: Any) -> dict[str, Any]:
         "timeout": options.timeout,
         "max_retries": options.retries,
         "prices": None if is_local(options.responder) else prices,
+        "limiter": limiter,
     }
 
 
@@ -258,7 +293,8 @@ def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spe
 
     relay, key = around.reader or around.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
-    return compressor_for(spec, relay=relay, model=options.model[0], api_key=key, prices=costs)
+    limiter = around.limiter(relay) if relay is not None else None
+    return compressor_for(spec, relay=relay, model=options.model[0], api_key=key, prices=costs, limiter=limiter)
 
 
 def responder(options: CompressOptions, around: Surroundings, prices: Any, *, tapped: bool = True) -> Any:
@@ -271,7 +307,7 @@ def responder(options: CompressOptions, around: Surroundings, prices: Any, *, ta
         from context_bench.systems.compressing_proxy import Conversing
 
         url = around.tap.url if tapped or around.upstream is None else around.upstream
-        return Conversing(url, "responder", identity=options.responder, **_asking(options, prices))
+        return Conversing(url, "responder", identity=options.responder, **_asking(options, prices, around.limiter(url)))
     if around.reader is None:
         return SentenceReader()
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
@@ -285,12 +321,14 @@ def responder(options: CompressOptions, around: Surroundings, prices: Any, *, ta
         extra_body={**body, "max_tokens": options.max_tokens or 400},
         max_retries=options.retries,
         prices=None if is_local(options.responder) else prices,
+        limiter=around.limiter(around.reader),
         identity=options.responder,
     )
 
 
-def _evaluators(options: CompressOptions, prices: Any) -> list[Any]:
+def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> list[Any]:
     """The atoms grader always; the rubric judge where one is named."""
+    from context_bench.cli import parts
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
 
@@ -298,6 +336,9 @@ def _evaluators(options: CompressOptions, prices: Any) -> list[Any]:
     if options.judge_url:
         key = key_in(options.judge_key_env or options.api_key_env)
         told: dict[str, Any] = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
+        if around.accounts is not None:
+            told["limiter"] = around.accounts.of_judge(options.judge_url)
+        told |= parts.patience(options)
         told |= {"criteria": options.criteria, "visibility": options.visibility, "seed": options.seed, "rubric": options.rubric}
         made.append(build("evaluator", "rubric_judge", BUILTINS, defaults=told))
         if "score_field" not in options.model_fields_set:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from context_bench.cli import asking
 from context_bench.cli.defaults import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from context_bench.cli.options import RunOptions
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs."
@@ -26,6 +30,7 @@ WorkersOption = Annotated[int, typer.Option(help="Items in flight.", min=1)]
 
 @app.command("audit")
 def audit(
+    context: typer.Context,
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
     judge_url: UrlOption = None,
@@ -41,6 +46,12 @@ def audit(
     ] = None,
     seed: SeedOption = 0,
     max_workers: WorkersOption = 4,
+    max_cost: asking.MaxCostOption = None,
+    price: asking.PriceOption = None,
+    timeout: asking.TimeoutOption = None,
+    retries: asking.RetriesOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
     cache_only: CacheOption = False,
     json: JsonOption = None,
 ) -> int:
@@ -52,7 +63,7 @@ def audit(
 
     parts = [part.strip() for part in only.split(",") if part.strip()]
     options = AuditOptions(items, parts, replicates, describe or [], seed, max_workers, cache_only, json)
-    return run_audit(run, store, (judge_url, judge_model, judge_key_env), options)
+    return run_audit(run, store, (judge_url, judge_model, judge_key_env), options, _limits(context))
 
 
 @app.command("label")
@@ -88,6 +99,7 @@ def calibrate(
 
 @app.command("pairs")
 def pairs(
+    context: typer.Context,
     run: RunArgument,
     system: Annotated[str, typer.Argument(help="System of the run.")],
     baseline: Annotated[str, typer.Argument(help="System that it is set beside.")],
@@ -98,10 +110,27 @@ def pairs(
     items: Annotated[int | None, typer.Option("-n", "--items", help="Most questions to ask about. [default: all]", min=1)] = None,
     seed: SeedOption = 0,
     max_workers: WorkersOption = 4,
+    max_cost: asking.MaxCostOption = None,
+    price: asking.PriceOption = None,
+    timeout: asking.TimeoutOption = None,
+    retries: asking.RetriesOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
     cache_only: CacheOption = False,
     json: JsonOption = None,
 ) -> int:
     """Which of two systems' answers is better, asked in both orders: a win counts only where both agree."""
     from context_bench.cli.judge_audit import run_pairs
 
-    return run_pairs(run, store, (judge_url, judge_model, judge_key_env), (system, baseline), items, seed, max_workers, cache_only, json)
+    asked = (judge_url, judge_model, judge_key_env)
+    return run_pairs(run, store, asked, (system, baseline), items, seed, _limits(context), cache_only, json)
+
+
+def _limits(context: typer.Context) -> RunOptions:
+    """How the judge is asked: its own account, as if it were a run's only one."""
+    from context_bench.cli.options import read_options
+
+    names = ("max_workers", "max_cost", "price", "timeout", "retries", "rpm", "tpm")
+    given = {name: context.params[name] for name in names if context.params.get(name) not in (None, [], ())}
+    asked: RunOptions = read_options(given, None)
+    return asked

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from context_bench.cli import interrupts
-from context_bench.cli.judging import Judged, Loaded, families_of, judge_of, loaded, methods_of, models_of, sample
+from context_bench.cli.judging import Judged, Loaded, asked_by, families_of, judge_of, loaded, methods_of, models_of, sample, under_limits
 from context_bench.core.blinding import MarkRates, mark_rates
 from context_bench.core.calibrating import family_of, same_family, self_preference
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
@@ -21,6 +21,7 @@ from context_bench.core.pairwise import PairVerdict, PairwiseSummary, pairwise_s
 from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
+    from context_bench.cli.options import RunOptions
     from context_bench.evaluators.judge_audit import Audit, Item
     from context_bench.evaluators.pairwise_judge import PairwiseJudge
     from context_bench.evaluators.rubric_judge import RubricJudge
@@ -46,7 +47,7 @@ class AuditOptions:
 # --- audit -----------------------------------------------------------------------------------------------------------------
 
 
-def run_audit(run: str, store: str, asked: Asked, options: AuditOptions) -> int:
+def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits: RunOptions) -> int:
     """Audit the judge of a run; raises `GateFailed` if it must not judge."""
     from context_bench.engine import set_manifest
     from context_bench.evaluators.judge_audit import Audit
@@ -60,10 +61,11 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions) -> int:
         audit = Audit()
         told: dict[str, Any] = {"run": found.record.id, "outputs": _counts(found), "marks": {n: asdict(r) for n, r in rates.items()}}
         if set(options.parts) - {"marks"}:
-            judge = judge_of(found.record, *asked, cache=_memory(found), cache_only=options.cache_only)
+            judge = judge_of(found.record, *asked, limits=limits, cache=_memory(found), cache_only=options.cache_only)
             preference = _own_kin(found, judge.model)
             chosen = [one.item for one in sample(found.outputs, options.items, options.seed)]
-            interrupts.run(_carry_out(judge, chosen, methods_of(found.systems, methods), options, audit))
+            with under_limits(limits):
+                interrupts.run(_carry_out(judge, chosen, methods_of(found.systems, methods), options, audit))
             _print_audit(judge, audit, options)
             told |= {"judge": judge.fingerprint(), "calls": judge.stats.as_dict(), **asdict(audit), "faults": audit.faults}
             told |= {"self_preference": preference}
@@ -197,7 +199,7 @@ def run_pairs(
     names: tuple[str, str],
     items: int | None,
     seed: int,
-    workers: int,
+    limits: RunOptions,
     cache_only: bool,
     out: Path | None,
 ) -> int:
@@ -210,9 +212,11 @@ def run_pairs(
         shared = [each for each in found.of(names[0]) if (each.example_id, each.trial) in theirs]
         chosen = sample(shared, items or len(shared), seed)
         graded = judge_of(found.record, *asked)
-        judge = PairwiseJudge(graded.base_url, graded.model, key_in(asked[2]), seed=seed, cache=_memory(found), cache_only=cache_only)
+        how = {"seed": seed, "cache": _memory(found), "cache_only": cache_only, **asked_by(limits, graded.base_url)}
+        judge = PairwiseJudge(graded.base_url, graded.model, key_in(asked[2]), **how)
         pairs = [(one, theirs[one.example_id, one.trial]) for one in chosen]
-        verdicts, failed = interrupts.run(_compared(judge, pairs, workers, preflight=not cache_only))
+        with under_limits(limits):
+            verdicts, failed = interrupts.run(_compared(judge, pairs, limits.max_workers or 1, preflight=not cache_only))
         told = [(verdict, one.cluster) for (one, _), verdict in zip(pairs, verdicts, strict=True) if verdict is not None]
         summary = pairwise_summary([verdict for verdict, _ in told], [cluster for _, cluster in told])
         if summary is None:

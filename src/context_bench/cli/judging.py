@@ -14,6 +14,7 @@ from context_bench.core.keys import seed_of
 from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
+    from context_bench.cli.options import RunOptions
     from context_bench.evaluators.judge_audit import Item
     from context_bench.evaluators.rubric_judge import RubricJudge
 
@@ -134,9 +135,17 @@ def _spread(outputs: list[Judged], seed: int) -> list[Judged]:
 
 
 def judge_of(
-    record: Any, url: str | None, model: str | None, key_env: str, *, cache: Any = None, cache_only: bool = False, **settings: Any
+    record: Any,
+    url: str | None,
+    model: str | None,
+    key_env: str,
+    *,
+    limits: RunOptions | None = None,
+    cache: Any = None,
+    cache_only: bool = False,
+    **settings: Any,
 ) -> RubricJudge:
-    """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run."""
+    """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run. `limits`: how it is asked."""
     from context_bench.evaluators.rubric_judge import RubricJudge
 
     had = fingerprint_of(record.manifest, "rubric_judge")
@@ -148,7 +157,28 @@ def judge_of(
     known |= {"rubric": options.get("rubric"), "replicates": had.get("replicates")}
     chosen = {name: value for name, value in (known | settings).items() if value is not None}
     name = model or had.get("model") or options.get("judge_model") or "gpt-4"
-    return RubricJudge(str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen)
+    return RubricJudge(str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen, **asked_by(limits, str(base)))
+
+
+def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
+    """How options have a judge at `url` asked: patience, prices, and whose turn it is."""
+    if limits is None:
+        return {}
+    from context_bench.cli import parts
+    from context_bench.cli.limiting import Accounts
+
+    return {**parts.patience(limits), "prices": parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
+
+
+@contextmanager
+def under_limits(limits: RunOptions) -> Iterator[None]:
+    """What a judge spends in the block is held below `--max-cost`."""
+    from context_bench.core.ledger import Ledger, open_ledger
+    from context_bench.llm.spend import SpendLimit
+
+    spend = SpendLimit(limits.max_cost) if limits.max_cost is not None else None
+    with open_ledger(Ledger(account="judge", spend=spend)):
+        yield
 
 
 def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Accounts:
 
     With `--fixed-concurrency` one for all endpoints, so that the number under way is the provider's; else one for each endpoint, which
     adapts. `--rpm` and `--tpm` hold for all of them together: they are the account's, whose key goes to every endpoint. A judge with a
-    key of its own (`--judge-key-env`) is another account.
+    key of its own (`--judge-key-env`), or a pace of its own (`--judge-rpm`, `--judge-tpm`), is another account.
     """
 
     def __init__(self, options: RunOptions) -> None:
@@ -21,6 +21,8 @@ class Accounts:
 
         self._options, self._made = options, dict[str, Any]()
         self._pace = Pace(options.rpm, options.tpm)
+        paced = options.judge_rpm or options.judge_tpm
+        self._judge_pace = Pace(options.judge_rpm, options.judge_tpm) if paced else None
         self._workers = options.max_workers or 1
 
     def of(self, url: str) -> Any:
@@ -35,15 +37,17 @@ class Accounts:
 
     def of_judge(self, url: str) -> Any:
         """The limiter of a judge's endpoint: never the fixed one, for its requests are not what is measured."""
-        own = self._options.judge_key_env not in (None, self._options.api_key_env)
-        paced = not own and (self._options.rpm or self._options.tpm)
-        return self._adaptive(url, None if own else self._pace) if self._workers > 1 or paced else None
+        own = self._judge_pace is not None or self._options.judge_key_env not in (None, self._options.api_key_env)
+        paced = self._judge_pace is not None or (not own and (self._options.rpm or self._options.tpm))
+        if not (self._workers > 1 or paced):
+            return None
+        return self._adaptive(url, self._judge_pace, " (judge)") if own else self._adaptive(url, self._pace)
 
-    def _adaptive(self, url: str, pace: Any) -> Any:
+    def _adaptive(self, url: str, pace: Any, whose: str = "") -> Any:
         from context_bench.llm.limits import AdaptiveLimiter
         from context_bench.llm.redact import bare_url
 
-        return self._made.setdefault(bare_url(url), AdaptiveLimiter(high=self._workers, pace=pace))
+        return self._made.setdefault(f"{bare_url(url)}{whose}", AdaptiveLimiter(high=self._workers, pace=pace))
 
     def load(self) -> dict[str, Any]:
         """What the run's manifest says of its load, see `core.load`."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli import compare, memory_checks, memory_seed, runs
+from context_bench.cli import asking, compare, memory_checks, memory_seed, runs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,9 +89,7 @@ def run(
     max_workers: Annotated[
         int | None, typer.Option(help="Conversations in flight. [default: 1; with the bundled model as many as cores]")
     ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before spending more than this many US dollars (exit 5).", metavar="USD")
-    ] = None,
+    max_cost: asking.MaxCostOption = None,
     dry_run: Annotated[bool | None, typer.Option("--dry-run", help="Only say what it would take.")] = None,
     probes: Annotated[int | None, _more(help="Items looked for by their own words after storing (write loss). [default: 20]")] = None,
     overlay: Annotated[str | None, _more(help="Corrections and exclusions of questions, as a file.", metavar="FILE")] = None,
@@ -107,15 +105,21 @@ def run(
     judge_key_env: Annotated[str | None, _more(help="Variable with the judge's key.")] = None,
     temperature: Annotated[float | None, _more(help="Sampling temperature of the reader. [default: 0]")] = None,
     max_tokens: Annotated[int | None, _more(help="Most tokens of an answer.")] = None,
-    timeout: Annotated[float | None, _more(help="Seconds for one attempt. [default: 300]")] = None,
-    example_timeout: Annotated[float | None, _more(help="Seconds for one question, all attempts.")] = None,
-    run_timeout: Annotated[float | None, _more(help="Seconds for the whole run.")] = None,
-    retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
+    timeout: asking.TimeoutOption = None,
+    example_timeout: asking.ExampleTimeoutOption = None,
+    setup_timeout: asking.SetupTimeoutOption = None,
+    run_timeout: asking.RunTimeoutOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
+    judge_rpm: asking.JudgeRpmOption = None,
+    judge_tpm: asking.JudgeTpmOption = None,
+    fixed_concurrency: asking.FixedOption = None,
+    retries: asking.RetriesOption = None,
     resume: Annotated[str | None, _more(help="Go on with this run; alone: the last unfinished one.", metavar="[RUN]")] = None,
     reuse: Annotated[bool | None, _more("--reuse", help="Also use rows of other runs with the same content.")] = None,
     bodies: Annotated[str | None, _more(help="Keep request and reply bodies: all, changed, none. [default: changed]")] = None,
-    price: Annotated[list[str] | None, _more(help="MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.")] = None,
-    price_model: Annotated[str | None, _more(help="Show money as if this model had answered.")] = None,
+    price: asking.PriceOption = None,
+    price_model: asking.PriceModelOption = None,
     max_failures: Annotated[
         float | None, _more(help="Share of failures per memory above which the exit code is 1. [default: 0.02]")
     ] = None,

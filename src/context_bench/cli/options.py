@@ -78,9 +78,12 @@ class RunOptions(BaseModel):
     extra_body: dict[str, Any] = {}
     timeout: float = Field(300.0, gt=0)
     example_timeout: float | None = Field(None, gt=0)
+    setup_timeout: float | None = Field(None, gt=0)
     run_timeout: float | None = Field(None, gt=0)
     rpm: float | None = Field(None, gt=0)
     tpm: float | None = Field(None, gt=0)
+    judge_rpm: float | None = Field(None, gt=0)
+    judge_tpm: float | None = Field(None, gt=0)
     fixed_concurrency: int | None = Field(None, ge=1)
     executor: Literal["local", "ray"] = "local"
     ray_address: str | None = None

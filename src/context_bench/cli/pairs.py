@@ -62,3 +62,8 @@ def text_or_messages(side: Any, where: str) -> str | list[dict[str, Any]]:
     from context_bench.compression import read_request
 
     return to_chat(read_request(body).wire, body).messages
+
+
+def texts_by_name(value: Any) -> dict[str, str]:
+    """An object of texts, such as headers; empty for anything else."""
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, Mapping) else {}

@@ -60,7 +60,14 @@ def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices:
         defaults = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
         if accounts is not None and (limiter := accounts.of_judge(options.judge_url)) is not None:
             defaults["limiter"] = limiter
+        defaults |= patience(options)
     return build("evaluator", spec, builtins, lambda found: hasattr(found, "score"), defaults)
+
+
+def patience(options: RunOptions) -> dict[str, Any]:
+    """`--timeout` and `--retries`, for whoever has defaults of its own: only what was really said."""
+    given = {"timeout": options.timeout, "max_retries": options.retries}
+    return {name: value for name, value in given.items() if name.removeprefix("max_") in options.model_fields_set}
 
 
 def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) -> str | None:

@@ -153,7 +153,7 @@ async def _remember(options: MemoryOptions) -> int:
     async with surroundings(options) as around:
         prices = parts.prices(options)
         cell = _cell(options, around, prices, memories, spec)
-        evaluators = _evaluators(options, data, prices, reads)
+        evaluators = _evaluators(options, data, prices, reads, around.accounts)
         if "score_field" not in options.model_fields_set and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
             warn(f"without a reader the report is about {options.score_field}; --score-field names another")
@@ -262,6 +262,7 @@ def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
 
 def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: list[tuple[str, bool]], own_reader: str | None) -> Cell:
     """All memories with one reader, compared with the whole conversation, or with word search where nobody reads."""
+    from context_bench.cli.upstream import is_local
     from context_bench.engine import Arm
     from context_bench.systems.memories import Bridge, make_memory
 
@@ -269,10 +270,14 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
     apart = options.reader is None or options.relay not in (None, options.reader)
     reads_at = around.reader if apart else relay
     key = key_in(options.api_key_env)
+    bills = None if is_local(options.relay or options.reader or "") else prices
     cell = Cell({"model": own_reader or _answering(options, reads_at), "shape": "memory"})
     for spec, floor in memories:
-        memory = make_memory(spec, relay=relay, model=options.model[0], api_key=key)
-        reader = _own_reader(own_reader) if own_reader else _reader(options, reads_at, prices, key) if reads_at is not None else None
+        limiter = around.limiter(relay) if relay is not None else None
+        memory = make_memory(spec, relay=relay, model=options.model[0], api_key=key, prices=bills, limiter=limiter)
+        reader = _own_reader(own_reader) if own_reader else None
+        if own_reader is None and reads_at is not None:
+            reader = _reader(options, reads_at, prices, key, around.limiter(reads_at))
         probes = 0 if floor else options.probes
         bridge = Bridge(memory, reader=reader, k=options.k[-1], probes=probes, name=_name(spec))
         cell.arms.append(Arm(system=bridge))
@@ -292,7 +297,7 @@ def _name(spec: str) -> str:
     return spec.removeprefix("builtin:")
 
 
-def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None) -> Any:
+def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limiter: Any) -> Any:
     """Who answers from what was remembered: the same model, prompt and settings for every memory."""
     from context_bench.cli.upstream import is_local
     from context_bench.systems import OpenAIProxy
@@ -311,6 +316,7 @@ def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None) -> A
         max_retries=options.retries,
         shape="plain-user",
         prices=None if local else prices,
+        limiter=limiter,
         identity=reader,
     )
 
@@ -333,7 +339,7 @@ def _baseline(options: MemoryOptions, cell: Cell, *, reads: bool) -> str | None:
     return usual if usual in cell.names else cell.names[0]
 
 
-def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: bool) -> list[Any]:
+def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: bool, accounts: Any) -> list[Any]:
     """Retrieval by evidence; with a reader also answers by what the datasets name, abstention, and a judge if one is named."""
     from context_bench.cli import parts
     from context_bench.core.plugins import build
@@ -347,4 +353,4 @@ def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: boo
     more = ["abstention", "answer_variants", *(["memory_judge"] if options.judge_url else [])]
     asked = options.model_copy(update={"evaluator": [*options.evaluator, *more]})
     taken = {"llm_judge", *(each.name for each in own)}
-    return [*own, *(each for each in parts.evaluators(asked, data, prices) if each.name not in taken)]
+    return [*own, *(each for each in parts.evaluators(asked, data, prices, accounts) if each.name not in taken)]

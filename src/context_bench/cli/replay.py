@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import asking
+
 
 def _more(*names: str, **options: Any) -> Any:
     return typer.Option(*names, hidden=True, **options)
@@ -43,9 +45,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
     store: Annotated[str | None, typer.Option(help="Where results are kept. [default: ./.context-bench/store.db]", metavar="URL")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run; the same name again resumes it.")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before spending more than this many US dollars (exit 5).", metavar="USD")
-    ] = None,
+    max_cost: asking.MaxCostOption = None,
     dry_run: Annotated[bool | None, typer.Option("--dry-run", help="Only say what it would take.")] = None,
     wire: Annotated[str | None, _more(help="Render sessions for this API: openai, anthropic, responses. [default: as recorded]")] = None,
     trials: Annotated[int | None, _more(help="Times each session is replayed. [default: 1]")] = None,
@@ -57,12 +57,16 @@ def command(
     proxy_version: Annotated[str | None, _more(help="Enters the proxies' identity.")] = None,
     marker: Annotated[str | None, _more(help="How calls are recognised behind the proxy: key, header, serial. [default: key]")] = None,
     tap_check: Annotated[bool | None, _more("--tap-check/--no-tap-check", help="Insist that each proxy's traffic reaches the tap.")] = None,
-    timeout: Annotated[float | None, _more(help="Seconds for one attempt. [default: 300]")] = None,
-    run_timeout: Annotated[float | None, _more(help="Seconds for the whole run.")] = None,
-    retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
+    timeout: asking.TimeoutOption = None,
+    example_timeout: asking.ExampleTimeoutOption = None,
+    run_timeout: asking.RunTimeoutOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
+    fixed_concurrency: asking.FixedOption = None,
+    retries: asking.RetriesOption = None,
     resume: Annotated[str | None, _more(help="Go on with this run; alone: the last unfinished one.", metavar="[RUN]")] = None,
     reuse: Annotated[bool | None, _more("--reuse", help="Also use rows of other runs with the same content.")] = None,
-    price: Annotated[list[str] | None, _more(help="MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.")] = None,
+    price: asking.PriceOption = None,
     max_failures: Annotated[float | None, _more(help="Share of failures above which the exit code is 1. [default: 0.02]")] = None,
     quiet: Annotated[bool | None, _more("--quiet", help="No progress.")] = None,
     config: Annotated[Path | None, _more(help="Options from a TOML file; flags win.", metavar="FILE.toml")] = None,

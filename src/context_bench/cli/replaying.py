@@ -97,17 +97,19 @@ def _sessions(options: ReplayOptions, skipped: Any) -> Any:
 def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) -> Cell:
     """Each proxy, and at level 1 passthrough twice."""
     cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
-    cell.arms = [_arm(options, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy) for proxy in options.all_proxies]
+    cell.arms = [
+        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy) for proxy in options.all_proxies
+    ]
     for name in options.controls or []:
         assert around.hop is not None, "controls bring a passthrough hop"
-        cell.arms.append(_arm(options, prices, wire, around.hop, name, None))
+        cell.arms.append(_arm(options, around, prices, wire, around.hop, name, None))
         cell.controls.append(name)
     cell.baseline = PASSTHROUGH[0] if options.controls else None
     refuse_equal_names(cell.names)
     return cell
 
 
-def _arm(options: ReplayOptions, prices: Any, wire: str, url: str, name: str, proxy: ProxyOptions | None) -> Any:
+def _arm(options: ReplayOptions, around: Surroundings, prices: Any, wire: str, url: str, name: str, proxy: ProxyOptions | None) -> Any:
     from context_bench.engine import Arm
     from context_bench.systems import Replay
 
@@ -122,6 +124,7 @@ def _arm(options: ReplayOptions, prices: Any, wire: str, url: str, name: str, pr
             timeout=options.timeout,
             max_retries=options.retries,
             prices=prices,
+            limiter=around.limiter(url),
             version=proxy.version if proxy else None,
             identity=None if proxy else f"{options.upstream or options.tap} through full",
         )

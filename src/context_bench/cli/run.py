@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import asking
+
 
 def _more(*names: str, **options: Any) -> Any:
     return typer.Option(*names, hidden=True, **options)
@@ -70,9 +72,7 @@ def command(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Times each example is asked. [default: 1]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random. [default: 0]")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before spending more than this many US dollars (exit 5).", metavar="USD")
-    ] = None,
+    max_cost: asking.MaxCostOption = None,
     store: Annotated[str | None, typer.Option(help="Where results are kept. [default: ./.context-bench/store.db]", metavar="URL")] = None,
     dry_run: Annotated[
         bool | None, typer.Option("--dry-run", help="Only say what it would take: calls, tokens, money, detectable difference.")
@@ -85,25 +85,20 @@ def command(
     max_tokens: Annotated[int | None, _more(help="Most tokens of a reply. [default: not sent]")] = None,
     system_prompt: Annotated[str | None, _more(help="Put before every request as a system message.")] = None,
     prompt: Annotated[str | None, _more(help="Template with {context} and {question} for plain shapes.")] = None,
-    timeout: Annotated[float | None, _more(help="Seconds for one attempt. [default: 300]")] = None,
-    example_timeout: Annotated[float | None, _more(help="Seconds for one example, all attempts.")] = None,
-    run_timeout: Annotated[float | None, _more(help="Seconds for the whole run.")] = None,
-    rpm: Annotated[float | None, _more(help="Requests a minute to the account, all systems together. [default: no limit]")] = None,
-    tpm: Annotated[float | None, _more(help="Tokens a minute, prompts and replies, all systems together. [default: no limit]")] = None,
-    fixed_concurrency: Annotated[
-        int | None,
-        _more(
-            "--fixed-concurrency",
-            "--latency-mode",
-            help="For measuring times: so many requests at once, never more; sets --max-workers.",
-            metavar="N",
-        ),
-    ] = None,
+    timeout: asking.TimeoutOption = None,
+    example_timeout: asking.ExampleTimeoutOption = None,
+    setup_timeout: asking.SetupTimeoutOption = None,
+    run_timeout: asking.RunTimeoutOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
+    judge_rpm: asking.JudgeRpmOption = None,
+    judge_tpm: asking.JudgeTpmOption = None,
+    fixed_concurrency: asking.FixedOption = None,
     executor: Annotated[str | None, _more(help="Where the work is done: local, or ray (the nodes of a cluster). [default: local]")] = None,
     ray_address: Annotated[
         str | None, _more(help="The Ray cluster, as HOST:PORT or auto. [default: RAY_ADDRESS, else one on this machine]", metavar="ADDRESS")
     ] = None,
-    retries: Annotated[int | None, _more(help="Further attempts after a passing failure. [default: 3]")] = None,
+    retries: asking.RetriesOption = None,
     marker: Annotated[str | None, _more(help="How calls are recognised behind the proxy: key, header, serial. [default: key]")] = None,
     record: Annotated[str | None, _more(help="What the tap keeps: meta, hashes, redacted, full. [default: full]")] = None,
     wire: Annotated[str | None, _more(help="API for plain shapes: openai, anthropic, responses. [default: openai]")] = None,
@@ -124,8 +119,8 @@ def command(
     ] = None,
     proxy_version: Annotated[str | None, _more(help="Enters the proxies' identity: a new version is never answered from old rows.")] = None,
     cache_namespace: Annotated[str | None, _more(help="Keep the arms' provider caches apart: auto, prompt, none. [default: auto]")] = None,
-    price: Annotated[list[str] | None, _more(help="MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.")] = None,
-    price_model: Annotated[str | None, _more(help="Show money as if this model had answered.")] = None,
+    price: asking.PriceOption = None,
+    price_model: asking.PriceModelOption = None,
     max_failures: Annotated[
         float | None, _more(help="Share of failures per system above which the exit code is 1. [default: 0.02]")
     ] = None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli import interrupts
+from context_bench.cli import asking, interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
 
@@ -59,12 +59,22 @@ def show(
 
 
 def rescore(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
     store: StoreOption = DEFAULT_STORE,
     evaluator: Annotated[list[str] | None, typer.Option(help="Evaluator to add or to score with again.", metavar="SPEC")] = None,
     judge_url: Annotated[str | None, typer.Option(help="Adds LLMJudge at this endpoint.", metavar="URL")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The judge's model.")] = None,
     judge_key_env: Annotated[str, typer.Option(help="Variable with the judge's key.")] = "OPENAI_API_KEY",
+    max_workers: Annotated[int, typer.Option(help="Answers judged at once.", min=1)] = 1,
+    max_cost: asking.MaxCostOption = None,
+    price: asking.PriceOption = None,
+    timeout: asking.TimeoutOption = None,
+    retries: asking.RetriesOption = None,
+    example_timeout: asking.ExampleTimeoutOption = None,
+    run_timeout: asking.RunTimeoutOption = None,
+    rpm: asking.RpmOption = None,
+    tpm: asking.TpmOption = None,
     score_field: Annotated[str | None, typer.Option(help="Score that the report is about.")] = None,
     max_failures: Annotated[float, typer.Option(help="Share of failures per system above which the exit code is 1.")] = 0.02,
     output: Annotated[str, typer.Option(help="table, markdown, json, html, csv.")] = "table",
@@ -73,30 +83,37 @@ def rescore(
 ) -> int:
     """Judge the stored answers again: no system is called."""
     from context_bench.cli import parts, preflight
-    from context_bench.cli.options import RunOptions
+    from context_bench.cli.limiting import Accounts
+    from context_bench.cli.options import RunOptions, read_options
     from context_bench.cli.reporting import too_many_failures, write_report
+    from context_bench.engine import RunSettings
     from context_bench.engine import rescore as score_again
     from context_bench.runner import details
 
     parts.import_modules(imports or [])
-    asked = RunOptions(evaluator=evaluator or [], judge_url=judge_url, judge_key_env=judge_key_env)
-    if judge_model:
-        asked.judge_model = judge_model
+    of_models = set(RunOptions.model_fields) - {"store", "output", "out", "imports", "score_field", "max_failures"}
+    given = {name: value for name, value in context.params.items() if name in of_models and value not in (None, [], ())}
+    asked = read_options({**given, "api_key_env": judge_key_env}, None)
     with _opened(store) as opened:
         record = _find(opened, run)
-        evaluators = _judges_again(asked, record)
-        interrupts.run(preflight.check_evaluators(evaluators, None))
-        interrupts.run(score_again(opened, record.id, evaluators))
+        prices = parts.prices(asked)
+        spend = parts.spend(asked, opened, record.name)
+        evaluators = _judges_again(asked, record, prices, Accounts(asked))
+        interrupts.run(preflight.check_evaluators(evaluators, spend))
+        settings = RunSettings(max_workers=asked.max_workers, example_timeout=asked.example_timeout, run_timeout=asked.run_timeout)
+        judged = interrupts.run(score_again(opened, record.id, evaluators, settings=settings, spend=spend))
+        if judged.stopped is not None:
+            raise judged.stopped
         result = _result(opened, _find(opened, record.id), score_field, None)
         write_report(result, output, out, details=details(opened, record.id))
         return int(too_many_failures(result, max_failures))
 
 
-def _judges_again(asked: Any, record: Any) -> list[Any]:
+def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[Any]:
     """What stored answers are judged by again. Answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
     from context_bench.cli import parts
 
-    made = parts.evaluators(asked, [])
+    made = parts.evaluators(asked, [], prices, accounts)
     if not record.manifest.get("compression"):
         return made
     from context_bench.cli.judging import judge_of
@@ -107,7 +124,7 @@ def _judges_again(asked: Any, record: Any) -> list[Any]:
     chosen = [each for each in made if not isinstance(each, tuple(unasked))]
     if asked.judge_url and not named & {"llm_judge", "rubric_judge"}:
         model = asked.judge_model if "judge_model" in asked.model_fields_set else None
-        chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env))
+        chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env, limits=asked))
     return chosen
 
 

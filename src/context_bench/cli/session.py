@@ -41,13 +41,17 @@ class Surroundings:
     result: Any = None
     accounts: Accounts | None = None
 
+    def limiter(self, url: str) -> Any:
+        """Whose turn it is to ask that endpoint; `None` where nobody has to wait."""
+        return self.accounts.of(url) if self.accounts is not None else None
+
 
 @asynccontextmanager
-async def surroundings(options: RunOptions) -> AsyncIterator[Surroundings]:
+async def surroundings(options: RunOptions, accounts: Accounts | None = None) -> AsyncIterator[Surroundings]:
     """Start the local upstream, the tap and the passthrough hop that the options ask for; stop them afterwards."""
     _check_wiring(options)
     async with AsyncExitStack() as stack:
-        around = Surroundings(accounts=Accounts(options))
+        around = Surroundings(accounts=accounts or Accounts(options))
         if options.upstream:
             around.upstream = await stack.enter_async_context(started_upstream(options.upstream))
         if options.reader:
@@ -164,6 +168,7 @@ async def _run_and_report(
             seed=options.seed,
             max_workers=options.max_workers,
             example_timeout=options.example_timeout,
+            setup_timeout=options.setup_timeout,
             run_timeout=options.run_timeout,
             bodies=options.bodies or "auto",
         ),

@@ -544,7 +544,14 @@ class _Runner:
         if self.progress is not None:
             self.progress.start(record.systems, None)
         try:
-            self.stopped = await _judge_stored(self, self.writer.evaluators, ids, seed=self.settings.seed, again=again)
+            async with asyncio.timeout(self.settings.run_timeout) as deadline:
+                self.stopped = await _judge_stored(self, self.writer.evaluators, ids, seed=self.settings.seed, again=again)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self.stopped = RunTimedOut(
+                f"judging took longer than the {self.settings.run_timeout:g} s allowed; what was judged is kept, the same command goes on"
+            )
         finally:
             await self.commits.drain()
             if self.progress is not None:

@@ -56,6 +56,7 @@ class Conversing:
         max_retries: int = 3,
         retry_base_delay: float = 1.0,
         prices: Prices | None = None,
+        limiter: Any = None,
         version: str | None = None,
         identity: str | None = None,
     ) -> None:
@@ -68,6 +69,7 @@ class Conversing:
             max_retries=max_retries,
             retry_base_delay=retry_base_delay,
             prices=prices,
+            limiter=limiter,
         )
         self._client = self._connect()
         self.base_url = self._client.base_url.rstrip("/")

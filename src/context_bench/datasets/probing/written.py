@@ -24,6 +24,7 @@ from context_bench.core.atom_grade import Said
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text, stable_hash
+from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
 from context_bench.core.probing import packed, rendered
 from context_bench.core.tokens import counter_for
@@ -57,11 +58,15 @@ class ModelProbes:
         part_tokens: int = 6000,
         timeout: float = 120.0,
         max_retries: int = 3,
+        prices: Any = None,
+        limiter: Any = None,
+        spend: Any = None,
     ) -> None:
         if most < 1 or part_tokens < 1:
             raise BadInput(f"probes of a model: most and part_tokens are 1 or more, not {most} and {part_tokens}")
         self.url, self.model, self.most, self.part_tokens = url, model, most, part_tokens
-        self._key, self._timeout, self._retries = api_key, timeout, max_retries
+        self._spend = spend
+        self._settings = {"api_key": api_key, "timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
         self._known: dict[str, list[Probe]] = {}
         self.counts: Counter[str] = Counter()
 
@@ -81,9 +86,10 @@ class ModelProbes:
         """As a call, where an event loop runs."""
         from context_bench.llm.chat import ChatClient
 
-        client = ChatClient(self.url, api_key=self._key, timeout=self._timeout, max_retries=self._retries)
+        client = ChatClient(self.url, **self._settings)
         try:
-            replies = [await self._ask(client, part) for part in _parts(point.prefix, self.part_tokens)]
+            with open_ledger(Ledger(account="preflight", spend=self._spend)):
+                replies = [await self._ask(client, part) for part in _parts(point.prefix, self.part_tokens)]
         finally:
             await client.aclose()
         found: list[Probe] = []

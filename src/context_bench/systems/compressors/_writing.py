@@ -19,7 +19,7 @@ class WrittenByModel(OfModel):
 
     What is to be summarised is put to it in parts of at most `part_tokens` (o200k_base), so that it fits a small window; its reply has at
     most `max_tokens`. `budget`: tokens of the summary; the model is told, and what is longer all the same is cut, with a warning.
-    A call that fails is the failure of the compression. `prices`: what calls cost.
+    A call that fails is the failure of the compression. `prices`: what calls cost. `limiter`: whose turn it is to ask.
     """
 
     def __init__(
@@ -34,8 +34,9 @@ class WrittenByModel(OfModel):
         timeout: float = 120.0,
         max_retries: int = 3,
         prices: Prices | None = None,
+        limiter: Any = None,
     ) -> None:
-        settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices}
+        settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
         super().__init__(relay, model, api_key, "--responder", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
         check_limit(self.name, budget, 0)
         self.budget = budget

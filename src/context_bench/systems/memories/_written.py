@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from context_bench.core.errors import Failed, describe
 from context_bench.core.memory import Item, Receipt
+from context_bench.core.protocols import Prices
 from context_bench.core.tokens import counter_for
 from context_bench.systems._model import OfModel
 
@@ -16,6 +18,7 @@ class Written(OfModel):
 
     New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at temperature 0, with at
     most `max_tokens` for its reply. A part whose call fails is reported in the receipts of its items, and the memory is as before it.
+    `prices` and `limiter` as of `ChatClient`.
     """
 
     batch: int | None = 20
@@ -30,8 +33,10 @@ class Written(OfModel):
         max_tokens: int = 800,
         timeout: float = 120.0,
         max_retries: int = 3,
+        prices: Prices | None = None,
+        limiter: Any = None,
     ) -> None:
-        settings = {"timeout": timeout, "max_retries": max_retries}
+        settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
         super().__init__(relay, model, api_key, "--relay", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
         self._owner = True
         self._begin("")

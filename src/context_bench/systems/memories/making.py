@@ -14,22 +14,25 @@ from context_bench.systems.memories import BUILTINS, SCHEMES
 from context_bench.systems.memories.adapting import as_memory
 
 
-def make_memory(spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None) -> Memory:
+def make_memory(
+    spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None, prices: Any = None, limiter: Any = None
+) -> Memory:
     """The memory that `spec` names; an object is adapted as it is.
 
-    `relay`, `model` and `api_key` go to those whose constructor takes them, unless the spec itself says otherwise. Names registered as
+    What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered as
     "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
     """
     if not isinstance(spec, str):
         return as_memory(spec)
     parsed = parse_spec(spec)
+    given = {"relay": relay, "model": model, "api_key": api_key, "prices": prices, "limiter": limiter}
     if parsed.scheme in ("cli", "http", "mcp"):
         if parsed.scheme not in SCHEMES:
             raise BadInput(f"{spec!r}: {parsed.scheme}: is not a way to name a memory here")
-        return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), relay, model, api_key))
+        return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
     target = _target(parsed)
     if isinstance(target, type) or inspect.isroutine(target):
-        return as_memory(_called(target, parsed, (), relay, model, api_key))
+        return as_memory(_called(target, parsed, (), given))
     if parsed.options:
         raise BadInput(f"{spec!r} is an object of type {type(target).__name__}, which takes no options")
     return as_memory(target)
@@ -60,12 +63,9 @@ def _target(spec: PluginSpec) -> Any:
     return load_object(BUILTINS[spec.target])
 
 
-def _called(
-    make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], relay: str | None, model: str | None, key: str | None
-) -> Any:
+def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What `make` makes of the options, and of what this command was given for everybody."""
     check_options("memory", spec, make)
-    given = {"relay": relay, "model": model, "api_key": key}
     taken = _parameters(make)
     options = {name: value for name, value in given.items() if value is not None and name in taken} | spec.options
     try:
