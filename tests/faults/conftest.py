@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ class Forge:
     """Starts scenes in forked children (see `forge.py`)."""
 
     def __init__(self, url):
-        command = [sys.executable, str(Path(__file__).with_name("forge.py")), url]
+        command = [sys.executable, str(Path(__file__).with_name("forge.py")), str(os.getpid()), url]
         self.program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def _ask(self, **order):

@@ -1,4 +1,6 @@
-"""A program that tests start once, with the address of a model: it imports everything, then forks a child for every order.
+"""A program that tests start once: it imports everything, then forks a child for every order. Its arguments: the process id of who
+starts it, with whom it dies, and its children with it, so that killed tests leave nothing running; the address of a model (without one
+nothing is warmed up).
 
 Orders are lines of JSON on stdin. `{"start": SCENE, "arguments": {…}, "fault": {…}}` answers `{"pid": N}`; `{"wait": N}` answers with
 `status` (an exit code, or minus the signal), `said` (what the scene returned) and `out` (what was printed).
@@ -7,9 +9,11 @@ Orders are lines of JSON on stdin. `{"start": SCENE, "arguments": {…}, "fault"
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -18,9 +22,19 @@ from pathlib import Path
 import injected
 import scenes
 
+_PDEATHSIG = 1
 
-def child(order, place):
+
+def die_with(parent):
+    """Be killed when the process `parent`, which started this one, is gone; now if it is gone already."""
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def child(order, place, parent):
     """The forked child: arms its fault, plays its scene, and ends without any clean-up of the program it was forked from."""
+    die_with(parent)
     heard = os.open(place / "out", os.O_CREAT | os.O_WRONLY)
     for number in (1, 2):
         os.dup2(heard, number)
@@ -44,9 +58,11 @@ def child(order, place):
 
 
 def main():
-    places = {}
+    die_with(int(sys.argv[1]))
+    places, own = {}, os.getpid()
     with tempfile.TemporaryDirectory() as folder:
-        scenes.warm(sys.argv[1], Path(folder))
+        if sys.argv[2:]:
+            scenes.warm(sys.argv[2], Path(folder))
         gc.collect()
         gc.freeze()  # pages that nobody touches are shared by all children
         for line in sys.stdin:
@@ -64,7 +80,7 @@ def main():
                 place = Path(tempfile.mkdtemp(dir=folder))
                 pid = os.fork()
                 if pid == 0:
-                    child(order, place)
+                    child(order, place, own)
                 places[pid] = place
                 answer = {"pid": pid}
             print(json.dumps(answer), flush=True)

@@ -251,6 +251,11 @@ def odd(where, kind, folder, on_loop=False, workers=1):
         return {"done": done.counts["done"], "failed": done.counts["failed"], "rows": len(found), "errors": errors, "unjudged": unjudged}
 
 
+def waits():
+    """Do nothing, until it is killed."""
+    signal.pause()
+
+
 def command(argv):
     """A command line; the exit code is its own."""
     from context_bench.__main__ import main
@@ -281,4 +286,4 @@ def warm(url, folder):
         command(["run", *given, "--model", "m", "--price", "m=1,2"])
 
 
-SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "opened": opened, "purged": purged, "command": command}
+SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "opened": opened, "purged": purged, "waits": waits, "command": command}
