@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.cli.files import write_out
 from context_bench.cli.gate import MaxOption, MinOption, hold, limits
+from context_bench.cli.publishing import OutputOption, publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
     from context_bench.core.cachecost import CacheProfile
     from context_bench.core.session import Session
     from context_bench.core.strategies import StrategyRow
-from context_bench.cli.publishing import OutputOption, publish
+
 
 #: What the short names of `--profile` stand for.
 PROFILES = {"openai": "gpt-5", "openai-5.6": "gpt-5.6", "anthropic": "claude-sonnet-5", "vllm": "vllm", "deepseek": "deepseek-chat"}
@@ -188,6 +189,4 @@ def _draw(table: Mapping[str, Sequence[StrategyRow]], name: str, out: Path) -> N
     title = f"Strategies on {name}"
     chart = strategies_chart(table, title)
     text = standalone(chart) if out.suffix == ".svg" else strategies_page(table, title)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
-    print(f"context-bench: picture written to {out}", file=sys.stderr)
+    write_out(text, out, "picture")

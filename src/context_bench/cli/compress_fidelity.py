@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli.gate import MaxOption, MinOption
+from context_bench.cli.publishing import OutOption, OutputOption, publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
     from context_bench.core.fidelity import Fidelity
-from context_bench.cli.publishing import OutOption, OutputOption, publish
+
 
 _FIDELITY = (
     *("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "verbatim_lines"),

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli.gate import MaxOption, MinOption, hold, limits
+from context_bench.cli.publishing import OutOption, OutputOption, publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
     from context_bench.reports.grids import Grid
-from context_bench.cli.publishing import OutOption, OutputOption, publish
+
+_HEADERS = ("original_headers", "compressed_headers")
+_BODIES = ("original_raw", "compressed_raw")
 
 
 def wire(
@@ -117,8 +120,8 @@ def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
     for pair in pairs.read(path):
         if isinstance(pair.before, str) or isinstance(pair.after, str):
             raise BadInput(f"{path}, pair {pair.id}: a text has no roles; expected message lists or whole request bodies")
-        headers = [texts_by_name(pair.more[name]) if name in pair.more else None for name in ("original_headers", "compressed_headers")]
-        raw = [str(pair.more[name]).encode() if name in pair.more else None for name in ("original_raw", "compressed_raw")]
+        headers = [pairs.texts_by_name(pair.more[name]) if name in pair.more else None for name in _HEADERS]
+        raw = [str(pair.more[name]).encode() if name in pair.more else None for name in _BODIES]
         yield (
             pair.id,
             compare_requests(

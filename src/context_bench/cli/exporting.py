@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.files import replacing
+from context_bench.cli.files import destination
 from context_bench.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def _jsonl(store: Any, record: Any, out: Path | None, system: str | None) -> Non
     from context_bench.reports.jsonl_out import write_jsonl
     from context_bench.runner import answered
 
-    with _text(out) as stream:
+    with destination(out) as stream:
         write_jsonl(answered(store, record.id, system), stream)
 
 
@@ -41,7 +40,7 @@ def _parquet(store: Any, record: Any, out: Path | None, system: str | None) -> N
     if out is None and sys.stdout.isatty():
         raise BadInput("Parquet is not for terminals; give --out FILE.parquet")
     names = sorted({name for row in rows(store, record.id, system) for name in row.scores})
-    with _binary(out) as sink:
+    with destination(out, "wb") as sink:
         write_parquet(answered(store, record.id, system), names, sink)
 
 
@@ -61,7 +60,7 @@ def _inspect(store: Any, record: Any, out: Path | None, system: str | None) -> N
         mine = _of(facts)
         rows = (row for row in _rows(store, record, facts.system) if mine(row))
         whole = (each for each in answered(store, record.id, facts.system, requests=True) if mine(each.row))
-        with _text(place) as stream:
+        with destination(place) as stream:
             write_log(facts, rows, whole, stream)
 
 
@@ -98,7 +97,7 @@ def _memory(store: Any, record: Any, out: Path | None, system: str | None) -> No
         raise BadInput(f"run {record.name} measured no memories (context-bench memory does); --format json has what it found")
     names = [system] if system else record.systems
     found = [memory_summary(result, name, answered(store, record.id, name), __version__) for name in names]
-    with _text(out) as stream:
+    with destination(out) as stream:
         stream.write(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
         stream.write("\n" if out is None else "")
 
@@ -112,7 +111,7 @@ def _results(store: Any, record: Any, out: Path | None, system: str | None) -> N
     result = result_of(store, record)
     if not result.manifest.get("compression"):
         raise BadInput(f"run {record.name} compressed no sessions (context-bench compress run does); --format jsonl has its rows")
-    with _text(out) as stream:
+    with destination(out) as stream:
         write_results(result, answered(store, record.id, system), stream)
 
 
@@ -121,28 +120,3 @@ WRITERS: dict[str, Callable[[Any, Any, Path | None, str | None], None]] = {
     "memory": _memory,
     "results": _results,
 }
-
-
-@contextmanager
-def _text(out: Path | None) -> Iterator[Any]:
-    if out is None:
-        yield sys.stdout
-        return
-    with replacing(out, "w", encoding="utf-8", newline="") as stream:
-        yield stream
-    _told(out)
-
-
-@contextmanager
-def _binary(out: Path | None) -> Iterator[IO[bytes]]:
-    if out is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with replacing(out, "wb") as stream:
-        yield stream
-    _told(out)
-
-
-def _told(out: Path) -> None:
-    print(f"context-bench: written to {out}", file=sys.stderr)

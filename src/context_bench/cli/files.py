@@ -1,10 +1,11 @@
-"""Files that commands write: whole or not at all, whatever happens meanwhile."""
+"""What commands write: to standard output, or into files, which are whole or not there, whatever happens meanwhile."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,25 @@ from context_bench.core.errors import BadInput
 
 #: What a disk answers that cannot take more, or nothing at all.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+@contextmanager
+def destination(out: Path | None, mode: str = "w", what: str = "") -> Iterator[IO[Any]]:
+    """Where a result goes: standard output, or a file that is there once it is whole, which is said. `what` it is: report, picture."""
+    if out is None:
+        stream = sys.stdout.buffer if "b" in mode else sys.stdout
+        yield stream
+        stream.flush()
+        return
+    with replacing(out, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": ""})) as stream:
+        yield stream
+    print(f"context-bench: {what}{' ' if what else ''}written to {out}", file=sys.stderr)
+
+
+def write_out(text: str, out: Path | None, what: str = "") -> None:
+    """A text that is whole already, to its `destination`."""
+    with destination(out, what=what) as stream:
+        stream.write(text)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import replacing
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 
 if TYPE_CHECKING:
@@ -204,8 +205,8 @@ def _write(checks: Sequence[Check], junit: Path | None, markdown: Path | None) -
     from context_bench.reports import checks as rendering
 
     if junit is not None:
-        junit.parent.mkdir(parents=True, exist_ok=True)
-        junit.write_text(rendering.junit(checks), "utf-8")
+        with replacing(junit, "w", encoding="utf-8") as file:
+            file.write(rendering.junit(checks))
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
         with markdown.open("a", encoding="utf-8") as file:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli import interrupts
+from context_bench.cli.files import replacing
 from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ def _junit(results: Sequence[SuiteResult], path: Path) -> None:
         for probe in result.probes
         if probe.kind == "test"
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(junit(checks, "context-bench memory ops"), "utf-8")
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write(junit(checks, "context-bench memory ops"))
 
 
 def _as_json(found: Any) -> None:

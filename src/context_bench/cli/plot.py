@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import destination
 from context_bench.cli.runs import StoreOption
 from context_bench.core.errors import BadInput
 
@@ -46,9 +47,8 @@ def command(
         made = charts.standalone(chart, width=width, theme=shade).encode()
     else:
         made = charts.png(chart, scale=scale, width=width, theme=shade)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(made)
-    print(f"context-bench: {chart.title}: written to {out}", file=sys.stderr)
+    with destination(out, "wb", f"{chart.title}:") as stream:
+        stream.write(made)
     return 0
 
 

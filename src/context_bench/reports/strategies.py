@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from context_bench.core.strategies import StrategyRow
 from context_bench.reports.charts import svg
+from context_bench.reports.grids import Grid, number, share
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Part
 from context_bench.reports.text import visible
@@ -31,8 +33,9 @@ def _part(row: StrategyRow, what: str, share: float) -> Part:
     return Part(row.strategy, what, Figure(share, "number", digits=3))
 
 
-def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], table: Sequence[Sequence[str]], title: str = TITLE) -> str:
-    """The picture with its table as one HTML file that needs no network and no script. `table`: its first row is the head."""
+def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> str:
+    """The picture with its table as one HTML file that needs no network and no script."""
+    table = strategy_table(rows)
     head = "".join(f"<th>{escape(visible(cell))}</th>" for cell in table[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(visible(cell))}</td>" for cell in row) + "</tr>" for row in table[1:])
     style = (
@@ -48,3 +51,50 @@ def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], table: Sequence[S
         f"<p>{escape(ABOUT)}</p><div>{svg(strategies_chart(rows))}</div><div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         "</body></html>\n"
     )
+
+
+def strategy_table(table: Mapping[str, Sequence[StrategyRow]]) -> list[tuple[str, ...]]:
+    """Strategies by row, what they do to tokens and prefixes, then their cost ratio under each billing; the head first."""
+    first = next(iter(table.values()))
+    head = ("strategy", "saving", "CPS", "PS", "breaks", "rewritten", *table, "break-even")
+    rows = []
+    for position, row in enumerate(first):
+        costs = [number(rows[position].cost_ratio) for rows in table.values()]
+        measures = (share(row.token_saving), number(row.cacheable_prefix_share, 3), number(row.prefix_stability, 3))
+        rows_of = (row.strategy, *measures, f"{row.prefix_breaks:,}", f"{row.rewritten_tokens:,}", *costs, number(row.break_even, 1))
+        rows.append(rows_of)
+    return [head, *rows]
+
+
+def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapping[str, Sequence[StrategyRow]]]) -> list[Grid]:
+    """Sessions as recorded, and strategies on each. `tables`: session → billing → its strategies."""
+    grids = []
+    if recorded:
+        rows = [
+            (
+                f"{row['session']} ({row['profile']})",
+                f"{row['requests']:,}",
+                f"{row['tokens']:,}",
+                share(row.get("token_saving")),
+                number(row["cacheable_prefix_share"], 3),
+                number(row["prefix_stability"], 3),
+                f"{row['prefix_breaks']:,}",
+                f"{row['rewritten_tokens']:,}",
+                f"${row['cost_usd']:,.4f}",
+                number(row.get("cost_ratio")),
+            )
+            for row in recorded
+        ]
+        columns = ("session", "requests", "tokens", "saved", "CPS", "PS", "breaks", "rewritten", "cost", "ratio")
+        about = "CPS: share of prompt tokens that the cache can serve; PS: share of the previous prompt repeated at the start of the next."
+        if not all(row["times_known"] for row in recorded):
+            about += " Where times of requests are not known, cache entries are taken to live on."
+        grids.append(Grid("As recorded", columns, list(rows), about))
+    for name, table in tables.items():
+        head, *lines = strategy_table(table)
+        about = (
+            "Under each billing: cost as a multiple of the untouched session's, without the compressor's own calls; each prompt is stored"
+            " whole. Break-even: turns until the first rewrite has paid for itself."
+        )
+        grids.append(Grid(f"Strategies on {name}", head, list(lines), about))
+    return grids
