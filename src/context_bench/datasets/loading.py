@@ -5,21 +5,27 @@ from __future__ import annotations
 import glob
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
-from context_bench.datasets import hub, memory, pydocs, spec, synthetic, undescribed
 from context_bench.datasets.examples import examples_from, tidy
 from context_bench.datasets.guess import any_context, guess_evaluators
 from context_bench.datasets.loaded import LoadedDataset
 from context_bench.datasets.readers import KINDS, rows_of
+
+if TYPE_CHECKING:
+    from context_bench.datasets.hub import Snapshot
+    from context_bench.datasets.spec import DatasetSpec
+
+PYDOCS, LONG_CONTEXT = "bundled:pydocs-qa", "bundled:long-context"
+_MEMORY_FILES = "memory:"
 
 
 def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDataset:
@@ -33,14 +39,18 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of examples wanted")
-    if spec_text.startswith(memory.FILES):
-        return memory.memory_examples(spec_text, n=n, seed=seed)
+    if spec_text.startswith(_MEMORY_FILES):
+        return _memory(spec_text, n, seed)
+    from context_bench.datasets import undescribed
+
     if spec_text.endswith(".jsonl"):
         return undescribed.lines(spec_text, n)
     if spec_text.startswith("hf:"):
         return undescribed.on_hub(spec_text, n)
     if spec_text.lower().removesuffix(".gz").removesuffix(".zst").endswith(KINDS):
         return undescribed.table(spec_text, n)
+    from context_bench.datasets import memory, spec
+
     if spec_text.endswith(".toml"):
         return _described(spec_text, spec_text, spec.read(Path(spec_text)), None, n, seed, Path(spec_text).parent)
     base, _, config = spec_text.partition(":")
@@ -51,7 +61,7 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
         if spec_text == name or spec_text.startswith(f"{name}:"):
             return bundled(spec_text, spec_text[len(name) + 1 :], n, seed)
     if memory.is_memory(spec_text):
-        return memory.memory_examples(spec_text, n=n, seed=seed)
+        return _memory(spec_text, n, seed)
     if base in spec.names():
         return _described(spec_text, base, spec.named(base), config or None, n, seed, Path())
     raise UnknownName("dataset", spec_text, [*datasets_known(), "./FILE.jsonl", "hf:OWNER/NAME"])
@@ -64,6 +74,8 @@ def datasets_known() -> list[str]:
 
 def catalogue_names() -> list[str]:
     """Names of the catalogue, of memory data and of bundled datasets, sorted: those that a registration must not replace unasked."""
+    from context_bench.datasets import memory, spec
+
     return sorted([*spec.names(), *_BUNDLED, *memory.memory_names()])
 
 
@@ -72,13 +84,19 @@ def describe(name: str) -> dict[str, Any]:
     base = name.partition(":")[0]
     if (loader := registry.find("dataset", name)) is not None:
         return {"name": name, "about": (inspect.getdoc(loader) or "Registered by the user.").splitlines()[0]}
-    if name == synthetic.NAME or name.startswith(f"{synthetic.NAME}:"):
+    if name == LONG_CONTEXT or name.startswith(f"{LONG_CONTEXT}:"):
+        from context_bench.datasets import synthetic
+
         return synthetic.about()
-    if name == pydocs.NAME:
+    if name == PYDOCS:
+        from context_bench.datasets import pydocs
+
         about = "Our own questions about the documentation that every CPython carries; names, versions and numbers renamed by seed."
         known_facts = {"source": "pydoc_data.topics", "evaluators": ["answer"], "has_context": True, "size": pydocs.size()}
         return {"name": name, "about": about, **known_facts}
-    if memory.is_memory(name) and not name.startswith(memory.FILES):
+    from context_bench.datasets import memory, spec
+
+    if memory.is_memory(name) and not name.startswith(_MEMORY_FILES):
         return memory.about_memory(name)
     if base not in spec.names():
         raise UnknownName("dataset", name, datasets_known())
@@ -88,27 +106,37 @@ def describe(name: str) -> dict[str, Any]:
     return {"name": base, **facts, "configs": list(known.configs), "fields": sorted({*known.fields, *sample}), "sample": sample}
 
 
+def _memory(name: str, n: int | None, seed: int) -> LoadedDataset:
+    from context_bench.datasets.memory import memory_examples
+
+    return memory_examples(name, n=n, seed=seed)
+
+
 def _pydocs(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:
     if options:
-        raise BadInput(f"dataset {pydocs.NAME!r} does not accept a :config suffix (got {options!r})")
+        raise BadInput(f"dataset {PYDOCS!r} does not accept a :config suffix (got {options!r})")
+    from context_bench.datasets import pydocs
+
     built = pydocs.build(seed)
 
     def read() -> Iterator[Example]:
-        return ({**example, "dataset": pydocs.NAME} for example in built.examples[:n])
+        return ({**example, "dataset": PYDOCS} for example in built.examples[:n])
 
-    return LoadedDataset(pydocs.NAME, pydocs.NAME, ["answer"], True, read, lambda: pydocs.facts(built, seed))
+    return LoadedDataset(PYDOCS, PYDOCS, ["answer"], True, read, lambda: pydocs.facts(built, seed))
 
 
 def _synthetic(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:
+    from context_bench.datasets import synthetic
+
     made = synthetic.suite(options, n=n, seed=seed)
-    return LoadedDataset(name, synthetic.NAME, ["answer"], True, made.examples, made.facts)
+    return LoadedDataset(name, LONG_CONTEXT, ["answer"], True, made.examples, made.facts)
 
 
 #: Bundled datasets: name → what opens it, given the whole text, what follows the name, n and seed.
-_BUNDLED: dict[str, Callable[[str, str, int | None, int], LoadedDataset]] = {pydocs.NAME: _pydocs, synthetic.NAME: _synthetic}
+_BUNDLED: dict[str, Callable[[str, str, int | None, int], LoadedDataset]] = {PYDOCS: _pydocs, LONG_CONTEXT: _synthetic}
 
 
-def _described(name: str, base: str, known: spec.DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> LoadedDataset:
+def _described(name: str, base: str, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> LoadedDataset:
     if config and not known.configs:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
     if config and config not in known.configs:
@@ -122,14 +150,20 @@ def _described(name: str, base: str, known: spec.DatasetSpec, config: str | None
     return LoadedDataset(name, base, list(known.evaluators), known.has_context, read, source.facts)
 
 
+def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
+    from context_bench.datasets import hub
+
+    return hub.snapshot(repo, patterns, revision)
+
+
 class _Source:
     """Where a described dataset's rows come from; found when made, so that what is missing shows before the run."""
 
-    def __init__(self, known: spec.DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
+    def __init__(self, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
         self._spec, self._asked, self.split, self.seed, self._n, self._folder = known, config, known.split, seed, n, folder
         self.config = known.config_value(config)
         scheme, _, self._target = known.source.partition(":")
-        self._remote = hub.snapshot(self._target, known.patterns(config), known.revision) if scheme == "hf" else None
+        self._remote = _snapshot(self._target, known.patterns(config), known.revision) if scheme == "hf" else None
         self._paths = [] if self._remote else self._local(self._target)
 
     def _local(self, pattern: str) -> list[Path]:
@@ -156,9 +190,9 @@ class _Source:
             return self._further(pattern).rows(None)
         return (row for path in self._local(pattern) for row in rows_of(path))
 
-    def _further(self, pattern: str) -> hub.Snapshot:
+    def _further(self, pattern: str) -> Snapshot:
         assert self._remote
-        return hub.snapshot(self._target, [pattern], self._remote.commit)
+        return _snapshot(self._target, [pattern], self._remote.commit)
 
     def facts(self) -> dict[str, Any]:
         known = self._spec

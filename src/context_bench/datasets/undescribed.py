@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
-from context_bench.datasets import hub
 from context_bench.datasets.examples import tidy
 from context_bench.datasets.fields import compile_field
 from context_bench.datasets.guess import any_context, choose_files, guess_evaluators, guess_fields
 from context_bench.datasets.loaded import LoadedDataset
 from context_bench.datasets.readers import KINDS, jsonl_examples, rows_of
+
+if TYPE_CHECKING:
+    from context_bench.datasets.hub import Snapshot
 
 PEEK = 20  # rows looked at to learn what they hold
 
@@ -106,6 +108,8 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)((?:[:@][^:@]+)*)", name)
     if match is None:
         raise BadInput(f"{name!r} is not a dataset on the hub; expected hf:OWNER/NAME[:config][:split][@revision]")
+    from context_bench.datasets import hub
+
     repo, marks = match[1], re.findall(r"([:@])([^:@]+)", match[2])
     words, revisions = [text for mark, text in marks if mark == ":"], [text for mark, text in marks if mark == "@"]
     found = hub.snapshot(repo, "*", revisions[0] if revisions else None)
@@ -129,7 +133,9 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
     return replace(_guessed(name, n, chosen.rows, facts, keep=False), base=f"hf:{repo}")
 
 
-def _conversion(repo: str, found: hub.Snapshot) -> hub.Snapshot:
+def _conversion(repo: str, found: Snapshot) -> Snapshot:
+    from context_bench.datasets import hub
+
     try:
         return hub.snapshot(repo, "*", _CONVERTED)
     except PreflightFailed as error:

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from urllib.parse import urlsplit, urlunsplit
 
 MASK = "[key]"
 _WINDOW = 8  # so many characters of a key in a row are taken for the key
-# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound.
-_LOOKS_LIKE_A_KEY = re.compile(
+# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound. Compiled when
+# first used: most runs see no error, and these take longer to compile than all others together.
+_LOOKS_LIKE_A_KEY = (
     r"(?i)\b(?:bearer|basic)\s+[a-z0-9+/=._~-]{16,}"
     r"|\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][a-z0-9_-]{8,}"
     r"|\bAIza[\w-]{20,}"
     r"|\beyJ[\w-]{10,400}\.[\w-]{5,}(?:\.[\w-]*)?"
 )
-_WORD = re.compile(r"[^\s\"'`<>,;:]+")
-_CREDENTIALS = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s@\"'<>]{0,1024}@")
-_PARAMETER = re.compile(r"(?i)([?&;](?:[\w-]{0,60}(?:key|token|secret|sig|signature|password|auth)[\w-]{0,60})=)[^&;\s\"'<>)]+")
+_WORD = r"[^\s\"'`<>,;:]+"
+_CREDENTIALS = r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s@\"'<>]{0,1024}@"
+_PARAMETER = r"(?i)([?&;](?:[\w-]{0,60}(?:key|token|secret|sig|signature|password|auth)[\w-]{0,60})=)[^&;\s\"'<>)]+"
 _SECRET_HEADER = re.compile(r"(?i)auth|key|token|secret|cookie|password|credential")
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """`text` without `secrets` (nor eight characters in a row of one), and without anything else that looks like a key."""
     for secret in secrets:
         text = _mask(text, secret)
-    text = _CREDENTIALS.sub(rf"\1{MASK}@", text)
-    text = _PARAMETER.sub(rf"\1{MASK}", text)
-    text = _LOOKS_LIKE_A_KEY.sub(MASK, text)
-    return _WORD.sub(lambda word: MASK if "***" in word[0] else word[0], text) if "***" in text else text
+    text = _compiled(_CREDENTIALS).sub(rf"\1{MASK}@", text)
+    text = _compiled(_PARAMETER).sub(rf"\1{MASK}", text)
+    text = _compiled(_LOOKS_LIKE_A_KEY).sub(MASK, text)
+    return _compiled(_WORD).sub(lambda word: MASK if "***" in word[0] else word[0], text) if "***" in text else text
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
@@ -41,7 +48,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 def without_parameters(text: str) -> str:
     """`text` without the values of parameters of URLs that are named like a secret (`?api_key=…`)."""
-    return _PARAMETER.sub(rf"\1{MASK}", text)
+    return _compiled(_PARAMETER).sub(rf"\1{MASK}", text)
 
 
 def secrets_in(headers: Mapping[str, str]) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from context_bench.core.records import Estimate, Result
 from context_bench.core.rowfacts import attributed
-from context_bench.core.rubric import default_rubric
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.tally import Line, Seen, Tallies, Tally, number, tally
 from context_bench.reports.text import json_ready
@@ -35,11 +35,18 @@ _OF_MEMORY = MEMORY_SCORES | {
     *("near_duplicate_share", "duplicate_source_share", "recall_loop_share", "query_echo_share"),
     *("current_at_1", "as_of_at_1", "current_above_stale", "stale_over_current", "answer_stale"),
 }
-_OF_PROBES = {
-    *("probe_rating", "probe_recall", "probe_contradiction", "pass_rate"),
-    *(dimension.id for dimension in default_rubric().dimensions),
-    *(criterion.id for criterion in default_rubric().criteria),
-}
+#: Numbers of the summary that the sections on memories show.
+SHOWN_OF_MEMORY = frozenset(
+    (
+        *(f"{what}_{label}" for what in ("search", "search_first", "answer", "overhead") for label in ("p50", "p95", "p99", "n")),
+        *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
+        *(f"ingest_{what}" for what in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
+        *(f"spread_{what}" for what in ("trials", "found", "score", "same_hits", "same_answer")),
+        *("same_hits", "same_answers"),
+        *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
+        *("abstention_precision", "abstention_recall", "abstention_f1", "abstention_f1_always", "coverage", "answered_accuracy"),
+    )
+)
 _TOKEN_KEYS = ("cost_usd", "compression_ratio", "mean_input_tokens", "mean_output_tokens", "cost_of_pass", "num_passing")
 
 
@@ -81,7 +88,7 @@ class Material:
     def apart(self, name: str) -> bool:
         """True for numbers that the sections on memories or on compression show."""
         if self.of_probes:
-            return name != self.score_field and name in _OF_PROBES
+            return name != self.score_field and name in _of_probes()
         if not self.of_memories:
             return False
         by_type = name.startswith(f"{self.score_field}_") and name not in self.found.score_names
@@ -90,6 +97,16 @@ class Material:
     def whole(self, line: Line) -> bool:
         """True if the line is all there is of its system, so that the system's summary speaks of it."""
         return sum(name == line[0] for name, _ in self.found.lines) == 1
+
+
+@lru_cache(maxsize=1)
+def _of_probes() -> frozenset[str]:
+    """Scores that only runs over probes have."""
+    from context_bench.core.rubric import default_rubric
+
+    rubric = default_rubric()
+    own = ("probe_rating", "probe_recall", "probe_contradiction", "pass_rate")
+    return frozenset((*own, *(dimension.id for dimension in rubric.dimensions), *(criterion.id for criterion in rubric.criteria)))
 
 
 def gather(result: Result) -> Material:

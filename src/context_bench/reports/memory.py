@@ -22,18 +22,6 @@ _AT_TOKENS = re.compile(r"(session_)?(recall|all)_at_(\d+)_tokens")
 _MOST_TYPES = 40
 _MOST_LINES = 60  # of the table by type, in a terminal
 _THRESHOLD = 0.7  # from which an answer is right, where the run does not say
-#: Numbers of the summary that these sections show.
-SHOWN_OF_MEMORY = frozenset(
-    (
-        *(f"{what}_{label}" for what in ("search", "search_first", "answer", "overhead") for label in ("p50", "p95", "p99", "n")),
-        *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
-        *(f"ingest_{what}" for what in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
-        *(f"spread_{what}" for what in ("trials", "found", "score", "same_hits", "same_answer")),
-        *("same_hits", "same_answers"),
-        *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
-        *("abstention_precision", "abstention_recall", "abstention_f1", "abstention_f1_always", "coverage", "answered_accuracy"),
-    )
-)
 _JUNK = (
     ("stale_over_current", "stale before current", "of facts that changed: an outdated value comes first, or alone"),
     ("stale_in_top_k", "stale found", "of facts that changed: an outdated value is among the hits"),

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.records import Comparison
-from context_bench.core.rubric import default_rubric
-from context_bench.reports.compression.cells import estimated
 from context_bench.reports.material import Material, estimate_of, interval_of, mapping
 from context_bench.reports.page import Figure, Section, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated, Spread, Turn
@@ -198,6 +196,9 @@ def _failures(material: Material, section: Section) -> list[Chart]:
 
 
 def _rubric(material: Material, section: Section) -> list[Chart]:
+    from context_bench.core.rubric import default_rubric
+    from context_bench.reports.compression.cells import estimated
+
     titles = {each.id: each.title for each in default_rubric().dimensions}
     marks: list[Mark] = [
         Rated(name, title, score)
@@ -212,6 +213,8 @@ def _rubric(material: Material, section: Section) -> list[Chart]:
 
 
 def _probe_types(material: Material, section: Section) -> list[Chart]:
+    from context_bench.reports.compression.cells import estimated
+
     kinds = [column.title.removesuffix(" (95 %)") for column in section.tables[0].columns[1:]]
     marks: list[Mark] = [
         Rated(name, kind, score)

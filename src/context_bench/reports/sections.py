@@ -7,9 +7,7 @@ from typing import Any
 
 from context_bench.core.records import Comparison, Result
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
-from context_bench.reports.compression import compression, run_facts
-from context_bench.reports.material import PRIMARY, Material, family, figure, gather, interval_of, mapping
-from context_bench.reports.memory import SHOWN_OF_MEMORY, memory
+from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
 from context_bench.reports.quality import comparisons, difference, quality
@@ -51,8 +49,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         _datasets(material),
         *(section for section in about_replay if section and section.id not in _DECIDING),
         *agents(material),
-        *memory(material),
-        *compression(material),
+        *_special(material),
         time(material),
         tokens(material),
         wire(material),
@@ -92,6 +89,20 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         by_type=list(result.by_type),
         changes=_changes(material),
     )
+
+
+def _special(material: Material) -> list[Section | None]:
+    """What only runs of memories and runs over probes have; few runs are either."""
+    found: list[Section | None] = []
+    if material.of_memories:
+        from context_bench.reports.memory import memory
+
+        found += memory(material)
+    if material.of_probes:
+        from context_bench.reports.compression import compression
+
+        found += compression(material)
+    return found
 
 
 def _verdicts(material: Material) -> list[Sentence]:
@@ -186,7 +197,7 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
         ("Run", name or manifest.get("name")),
         ("Data", _listed(name for name in material.found.dataset_names if name)),
         ("Tasks" if material.result.agents else "Examples", f"{_examples(material):,}{trials}"),
-        *(agent_facts(material) if material.result.agents else run_facts(material) if material.of_probes else asked),
+        *(agent_facts(material) if material.result.agents else _of_probes(material) if material.of_probes else asked),
         ("Score", material.score_field),
         ("Baseline", material.baseline),
         ("Margin", margin),
@@ -194,6 +205,12 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
         ("Started", manifest.get("started")),
     ]
     return [(label, str(value)) for label, value in known if value not in (None, "", [])]
+
+
+def _of_probes(material: Material) -> list[tuple[str, Any]]:
+    from context_bench.reports.compression import run_facts
+
+    return run_facts(material)
 
 
 def _models(manifest: dict[str, Any]) -> list[str]:

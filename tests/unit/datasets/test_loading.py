@@ -112,6 +112,12 @@ def test_catalogue_sets_are_functions():
         datasets.nonsense  # noqa: B018
 
 
+def test_bundled_sets_are_found_by_their_own_names():
+    from context_bench.datasets import loading, memory, pydocs, synthetic
+
+    assert (loading.PYDOCS, loading.LONG_CONTEXT, loading._MEMORY_FILES) == (pydocs.NAME, synthetic.NAME, memory.FILES)
+
+
 def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, context_bench.datasets; print([m for m in ('pyarrow', 'huggingface_hub', 'pydantic', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
