@@ -131,6 +131,7 @@ class Found:
     """A stored output that answers a key. `own`: made by this run."""
 
     id: int
+    key: bytes
     own: bool
     created: float
     takes: int
@@ -160,6 +161,7 @@ class Unit:
     scored: tuple[int, ...] = ()  # evaluators (store ids) that need not judge it again
     takes: int = 0  # how often it was tried before
     block: Block | None = None
+    before: Found | None = None  # the stored output that its row of the plan pointed to when planning began
     found: Found | None = None  # the stored output that was found for it
 
 

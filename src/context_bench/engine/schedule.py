@@ -178,8 +178,8 @@ class Schedule:
                 owed = self._trials * sum(each.arm.takes(row.position) for row in rows)
                 self.tally.owed += owed
                 self.tally.owed_by_arm[index] = self.tally.owed_by_arm.get(index, 0) + owed
-            units = [unit for row in rows for unit in self._units(row)]
-            await self._match(units, planned)
+            units = [unit for row in rows for unit in self._units(row, planned)]
+            await self._match(units)
             for unit in units:
                 if self._arms[unit.arm].stateful:
                     self._gather(unit)
@@ -206,32 +206,46 @@ class Schedule:
             rows.append(ExampleRow(position, example, content_key(example), *example_facts(example, position)))
         return rows, True
 
-    def _units(self, row: ExampleRow) -> Iterator[Unit]:
+    def _units(self, row: ExampleRow, planned: Planned) -> Iterator[Unit]:
         for trial in range(self._trials):
             taking = [index for index in self._primaries if self._arms[index].arm.takes(row.position)]
             block = Block(len(taking), []) if self._dependents else None
             for index in ordered(taking, self._seed, row.content, trial):
                 key = output_key(self._arms[index], row.content, trial, row.occurrence)
-                yield Unit(index, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
+                yield self._unit(index, row, trial, key, block, planned)
             if block is not None:
                 due = [index for index in self._dependents if self._arms[index].arm.takes(row.position)]
                 for index in ordered(due, self._seed, row.content, trial):
-                    unit = Unit(index, row.position, trial, row.example, row.content, row.occurrence, b"", row.group, block=block)
-                    block.dependents.append(unit)
+                    block.dependents.append(self._unit(index, row, trial, b"", block, planned))
 
-    async def _match(self, units: list[Unit], planned: Planned | None = None) -> None:
+    def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: Block | None, planned: Planned) -> Unit:
+        unit = Unit(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
+        if planned:
+            unit.before = planned.get((self._arms[arm].number, row.position, trial))
+        return unit
+
+    async def _match(self, units: list[Unit]) -> None:
         """Find stored outputs for these units, and let plan rows point to them."""
+        if not self._writer.has_past:
+            return
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._database, self._writer.lookup, [unit.key for unit in units])
+        unknown = []
         for unit in units:
-            self._stand_for(unit, found.get(unit.key))
-        known = planned or {}
-        moved = [unit for unit in units if unit.output is not None and known.get(self._place(unit)) != unit.output]
+            if self._is_best(unit.before, unit.key):
+                self._stand_for(unit, unit.before)
+            else:
+                unknown.append(unit)
+        if unknown:
+            found = await loop.run_in_executor(self._database, self._writer.lookup, [unit.key for unit in unknown])
+            for unit in unknown:
+                self._stand_for(unit, found.get(unit.key))
+        moved = [unit for unit in units if unit.output is not None and (unit.before is None or unit.before.id != unit.output)]
         if moved:
             await loop.run_in_executor(self._database, self._writer.point, moved)
 
-    def _place(self, unit: Unit) -> tuple[int, int, int]:
-        return self._arms[unit.arm].number, unit.position, unit.trial
+    def _is_best(self, before: Found | None, key: bytes) -> bool:
+        """Does what the plan pointed to answer this key, so that no other output could answer it better?"""
+        return before is not None and before.key == key and before.own and not before.failed
 
     def _stand_for(self, unit: Unit, found: Found | None) -> None:
         """Let a stored output answer the unit, if it is an answer (and was seen by a tap, if there is one now)."""

@@ -15,6 +15,13 @@ _WRITTEN = {"\x00": f"{_ESCAPE}0", _ESCAPE: f"{_ESCAPE}1"}
 _READ = {written: char for char, written in _WRITTEN.items()}
 
 
+def written(value: str | None) -> str | None:
+    """A text as PostgreSQL takes it."""
+    if value is None or ("\x00" not in value and _ESCAPE not in value):
+        return value
+    return re.sub(f"[\x00{_ESCAPE}]", lambda found: _WRITTEN[found[0]], value)
+
+
 class _AnyText(TypeDecorator[str]):
     """Text with any character, sorted by code point whatever the database's own language: as SQLite keeps and sorts it."""
 
@@ -25,9 +32,7 @@ class _AnyText(TypeDecorator[str]):
         super().__init__(collation="C")
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is None or ("\x00" not in value and _ESCAPE not in value):
-            return value
-        return re.sub(f"[\x00{_ESCAPE}]", lambda found: _WRITTEN[found[0]], value)
+        return written(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         if value is None or _ESCAPE not in value:
@@ -61,6 +66,11 @@ def _converted(element: Any, compiler: Any, **how: Any) -> str:
 
 def insert(connection: Connection, table: Table) -> Any:
     """An INSERT that can be told `on_conflict_do_nothing` and `on_conflict_do_update`; both databases mean the same by it."""
+    return inserting(connection.dialect.name, table)
+
+
+def inserting(database: str, table: Table) -> Any:
+    """The same for a database by its name, where there is no connection yet."""
     from sqlalchemy.dialects import postgresql, sqlite
 
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    return (postgresql if database == "postgresql" else sqlite).insert(table)

@@ -16,8 +16,8 @@ from context_bench.core.watching import Turn
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
+from context_bench.engine.store.serializing import write_bodies
 from context_bench.engine.store.store import DONE, INTERRUPTED, RUNNING, Store, process_mark, still_alive
-from context_bench.engine.store.writing import write_bodies
 
 _TURN = frozenset(field.name for field in fields(Turn))
 _FORWARDED = frozenset(field.name for field in fields(Forwarded))
