@@ -48,6 +48,34 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def certificate() -> Callable[..., Path]:
+    """(folder, name, days=) → a file with a certificate for `name` that nobody vouches for, and its key; it began ten days ago."""
+    import datetime
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def made(folder: Path, name: str, *, days: int) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=10)
+        ends = begins + datetime.timedelta(days=days)
+        signed = (
+            x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), begins, ends)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        file = folder / f"{name}-{days}.pem"
+        file.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
+        return file
+
+    return made
+
+
 def _there(program: str) -> bool:
     """Debian keeps the programs of a PostgreSQL server off the path."""
     return bool(shutil.which(program) or (program == "initdb" and list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))))

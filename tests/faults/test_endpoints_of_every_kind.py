@@ -1,14 +1,10 @@
 """Endpoints that are dead, slow, half-open or talk nonsense, seen from a whole run: every failure is counted, nothing hangs."""
 
 import asyncio
-import datetime
 import socket
 import ssl
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows, run_of
 from context_bench.llm.background import run_sync
@@ -111,23 +107,6 @@ async def test_a_dead_port_and_a_name_nobody_knows(tmp_path):
         assert "no-such-host.invalid" in next(iter(rows(store, "r"))).errors["system"]
 
 
-def certificate(folder, name, *, days):
-    """A certificate for `name` that nobody vouches for, with its key in the same file; `days`: from yesterday on."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=10)
-    made = (
-        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), begins, begins + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    file = folder / f"{name}-{days}.pem"
-    file.write_bytes(made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
-    return file
-
-
 async def nothing(reader, writer):
     writer.close()
 
@@ -140,7 +119,7 @@ async def nothing(reader, writer):
         ("localhost", 99, False, "self-signed"),
     ],
 )
-async def test_a_certificate_that_proves_nothing_is_named_in_the_row(tmp_path, monkeypatch, name, days, trusted, said):
+async def test_a_certificate_that_proves_nothing_is_named_in_the_row(tmp_path, monkeypatch, certificate, name, days, trusted, said):
     file = certificate(tmp_path, name, days=days)
     if trusted:
         roots = ssl.create_default_context(cafile=file)
