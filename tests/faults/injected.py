@@ -82,7 +82,8 @@ def arm(fault):
 
     `record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them; `die_at`: SIGKILL
     before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first that is not in it, which it then is;
-    `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `pages`: largest database.
+    `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `die_at_size`: the kernel kills who writes a file beyond so
+    many bytes; `pages`: largest database; `memory`: most bytes that may be added to the address space.
     """
     told = {}
     if fault.get("record"):
@@ -120,6 +121,13 @@ def arm(fault):
     if fault.get("file_size"):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (fault["file_size"], resource.RLIM_INFINITY))
+    if fault.get("die_at_size"):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fault["die_at_size"], resource.RLIM_INFINITY))
+    if fault.get("memory"):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + fault["memory"], resource.RLIM_INFINITY))
     if fault.get("pages"):
         event.listen(Pool, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={fault['pages']}"))
     return told
