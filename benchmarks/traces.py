@@ -2,6 +2,7 @@
 
 python benchmarks/traces.py                 the plain loop against ours: a large file, ordinary runs
 python benchmarks/traces.py --sessions 1000   sessions of 200 calls each, in a temporary folder, read and scored: seconds, peak memory
+python benchmarks/traces.py --reading 60      such sessions read only, beside `json.loads` of every line
 
 The plain loop does the work that the original's `evaluate_instance` does: for the gold, for the final context (the union of the steps) and
 for every step, the lines of the file are looked for byte by byte, once for each span, and its definitions by a parse and a walk in Python;
@@ -17,6 +18,7 @@ import random
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from context_bench.core.gold import Gold, GoldItem
 from context_bench.core.trace import Event, Trace
 from context_bench.logs.repo import Snapshot
 from context_bench.logs.symbols import CodeFiles
+from context_bench.logs.traces.read import load_traces, recordings
 from context_bench.traces import score_trace, score_traces
 
 NODES = ("function_definition", "class_definition")
@@ -227,6 +230,32 @@ def many(number: int, calls: int, workers: int) -> None:
         print(f"  {seconds:.1f} s, {spent:.1f} CPU-s, {spent / number * 1000:.0f} CPU-ms a session; peak memory {before} -> {peak()} MB")
 
 
+def reading(number: int, calls: int) -> None:
+    """MB a second: bare JSON, the calls with what they returned, and the events (every command and its output understood)."""
+    files = {f"src/m{at}.txt": [f"line {line} of {at} is {line * at % 97}" for line in range(300)] for at in range(60)}
+    with tempfile.TemporaryDirectory() as name:
+        paths = [Path(name) / f"task-{at}.jsonl" for at in range(number)]
+        for at, path in enumerate(paths):
+            path.write_text(session(at, files, calls))
+        size = sum(path.stat().st_size for path in paths) / 1e6
+        ways: dict[str, Callable[[Path], Any]] = {
+            "json.loads": lambda path: [json.loads(line) for line in path.read_bytes().splitlines()],
+            "calls": lambda path: list(recordings(path)),
+            "events": lambda path: list(load_traces(path)),
+        }
+        best = dict.fromkeys(ways, float("inf"))
+        for _ in range(3):
+            for way, read in ways.items():
+                read(paths[0])  # imports are no part of it
+                began = time.process_time()
+                for path in paths:
+                    read(path)
+                best[way] = min(best[way], time.process_time() - began)
+        print(f"{number} sessions of {calls} calls ({size:.0f} MB), best of 3, load {os.getloadavg()[0]:.0f}:")
+        for way, seconds in best.items():
+            print(f"  {way:12} {size / seconds:7.1f} MB/s  {best['json.loads'] / seconds:5.2f} x json.loads")
+
+
 def cpu() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
@@ -239,11 +268,14 @@ def peak() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sessions", type=int, default=0)
+    parser.add_argument("--reading", type=int, default=0)
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     if given.sessions:
         many(given.sessions, given.calls, given.workers)
+    elif given.reading:
+        reading(given.reading, given.calls)
     else:
         against_plain()
 
