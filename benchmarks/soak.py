@@ -38,6 +38,7 @@ from context_bench.testing.hostile import Hostile
 from context_bench.testing.proxies import MisbehavingProxy
 
 ARMS = 6
+ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
@@ -139,10 +140,6 @@ class Soak:
         given += ["--run", round_.name, "--store", store, "--max-workers", str(self.asked.workers), "--timeout", str(TIMEOUT)]
         return [*given, "--output", "json", "--out", str(self.folder / "out.json"), "--quiet", *(["--stream"] if round_.stream else [])]
 
-    def asked_of(self, round_: Round) -> int:
-        """How many requests of a round have come."""
-        return sum((soak_faults.place(asked) or (0,))[0] == round_.number for asked in [*self.direct.log, *self.behind.log])
-
     # --- a round ----------------------------------------------------------------------------------------------------------------
 
     def prepared(self, number: int, examples: int, events: list[tuple[float, str]]) -> Round:
@@ -200,7 +197,7 @@ class Soak:
                     seen, moved = count, time.monotonic()
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
-                while pending and not reader.done() and self.asked_of(round_) >= pending[0].after:
+                while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:
                     await self._strike(round_, pending.pop(0).what, process, reader)
         finally:
             await self.end("calm" if calm else "run", signal.SIGKILL)
@@ -279,7 +276,7 @@ class Soak:
         return late or time.monotonic() - self.began >= share * 60 * self.asked.minutes
 
     async def rounds_of_all_kinds(self) -> None:
-        """Rounds that are killed, for a third of the time; then a long one."""
+        """Rounds that are killed, for a third of the time; then long ones."""
         number, rate = 0, 1.0
         while number == 0 or not self.over(1 / 3):
             number += 1
@@ -289,10 +286,16 @@ class Soak:
             began = time.monotonic()
             await self.play(round_)
             rate = round_.examples / (time.monotonic() - began)
-        left = max(20.0, self.began + 60 * self.asked.minutes - time.monotonic())
-        size = int(min(max(40, 0.9 * rate * left), self.asked.requests / (2 * ARMS) if self.asked.requests else 10**6))
-        halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
-        await self.play(self.prepared(2 * number + 2, size, halts))
+        number += number % 2  # the next are streamed
+        while not self.over(0.9):
+            left = self.began + 60 * self.asked.minutes - time.monotonic()
+            size = int(max(40, 0.9 * rate * left))
+            if self.asked.requests:
+                size = min(size, self.asked.requests // (2 * ARMS))
+            number += 2
+            began, halts = time.monotonic(), [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
+            await self.play(round_ := self.prepared(number, size, halts))
+            rate = round_.examples / (time.monotonic() - began)
 
     async def watch(self) -> None:
         """Look at the processes every second, and end the faults when it is time."""
@@ -400,7 +403,7 @@ def differences(one: str, other: str) -> list[str]:
 def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -> None:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in {**one, **other}:
-            if key in ("calls", "client_calls") or (key == "judge" and path.endswith(".usage")):
+            if key in ATTEMPTS or (key == "judge" and path.endswith(".usage")):
                 continue
             _differ(one.get(key), other.get(key), f"{path}.{key}", add)
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):

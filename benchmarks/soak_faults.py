@@ -61,9 +61,13 @@ class Faults:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.on = seed, True
+        self.seen: Counter[int] = Counter()  # requests by round, a judge's not counted
 
     def __call__(self, asked: Asked) -> str:
-        if not self.on or _EXAMPLE.search(asked.text) is None:  # what is asked before a run is no part of it
+        if (found := place(asked)) is None:  # what is asked before a run is no part of it
+            return "answer"
+        self.seen[found[0]] += asked.model != "judge"
+        if not self.on:
             return "answer"
         drawn = seed_of(stable_hash([asked.text, asked.attempt]), self.seed)
         at, which = drawn % 1_000_000 / 1_000_000, drawn // 1_000_000
