@@ -63,6 +63,7 @@ def compare(
     systems: Sequence[str] | None = None,
     metrics: Sequence[Any] | None = None,
     force: bool = False,
+    any_load: bool = False,
     seed: int = 0,
 ) -> EvalResult:
     """Every system of `after` against its earlier self in `before`, paired by dataset, example and trial.
@@ -70,20 +71,26 @@ def compare(
     Where each run has just one system they are compared whatever their names. `metric`: the score (default: the one both runs were
     about). `margin`: loss that would still be acceptable (default as in a run); it is given after the answers were there, and the
     result says so. `metrics`: what the summary holds (default: the mean of the score). Arms that must lose are taken from `after`, else
-    `before`. Raises `NotComparable` where the runs measured different things (see `differences`) unless `force`, or share nothing.
+    `before`. Latency and time to first token belong to the load that they were measured under: where it was not the same in both runs they
+    are left out, and a note says why, unless `any_load`. Raises `NotComparable` where the runs measured different things (see
+    `differences`) unless `force`, or share nothing.
     """
     faults = differences(before, after)
     if faults and not force:
         raise NotComparable("\n".join(["the two runs measured different things:", *(f"  - {f}" for f in faults), "insist with --force"]))
     field = score_of([*before.rows, *after.rows], metric or _score_field(after) or _score_field(before) or "f1")
     compared = EvalResult(rows=[], summary={}, config={"before": _name(before), "after": _name(after)})
+    load = different_load(before.manifest, after.manifest)
+    timed = load is None or any_load
     for name, earlier in _partners(before, after, systems):
-        _add(compared, before, after, name, earlier, field, margin, metrics, seed)
+        _add(compared, before, after, name, earlier, field, margin, metrics, seed, timed=timed)
     if not compared.summary:
         raise NotComparable("no example was measured in both runs, by dataset, id and trial")
     compared.manifest = _manifest(before, after, field, margin)
-    load = different_load(before.manifest, after.manifest)
-    compared.notes = list(dict.fromkeys([*(f"Compared although {fault}" for fault in faults), *([load] if load else []), *compared.notes]))
+    told = [f"Compared although {fault}" for fault in faults]
+    if load is not None:
+        told.append(f"Times are compared although {load}" if any_load else f"Times are not compared: {load} (--any-load shows them)")
+    compared.notes = list(dict.fromkeys([*told, *compared.notes]))
     return compared
 
 
@@ -205,6 +212,8 @@ def _add(
     margin: float | None,
     metrics: Sequence[Any] | None,
     seed: int,
+    *,
+    timed: bool = True,
 ) -> None:
     """Put one pair, with the arms that must lose, into `compared`."""
     from context_bench.engine.manifest import without_context
@@ -219,7 +228,7 @@ def _add(
     shared = {_key(row) for row in rows[label]} & {_key(row) for row in rows[name]}
     if not shared:
         return
-    kept = {system: [row for row in found if _key(row) in shared] for system, found in rows.items()}
+    kept = {system: [row if timed else _untimed(row) for row in found if _key(row) in shared] for system, found in rows.items()}
     found = summarise(
         kept.__getitem__,
         list(kept),
@@ -275,6 +284,14 @@ def _renamed(result: Result, system: str, label: str) -> list[EvalRow]:
 
 def _key(row: EvalRow) -> tuple[str, str, int, str]:
     return row.dataset, repr(row.example_id), row.trial, str(row.metadata.get("shape", ""))
+
+
+def _untimed(row: EvalRow) -> EvalRow:
+    from dataclasses import replace
+
+    told = (row.usage, row.wire, row.metadata)
+    usage, wire, metadata = ({name: value for name, value in facts.items() if name not in ("ttft", "in_flight")} for facts in told)
+    return replace(row, latency=None, usage=usage, wire=wire, metadata=metadata)
 
 
 def _shapeless(ours: Sequence[EvalRow], theirs: Sequence[EvalRow]) -> bool:

@@ -18,7 +18,7 @@ from context_bench.results import EvalResult
 if TYPE_CHECKING:
     from context_bench.reports.answered import Answered
 
-__all__ = ["add_limits", "add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
+__all__ = ["add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
 
 
 def evaluate(
@@ -382,15 +382,6 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
         for item in some:
             request = sent.get(item.id)
             yield Answered(item.row, item.example, item.output, request if isinstance(request, dict) else None)
-
-
-def add_limits(store: Any, run: str, told: Mapping[str, Sequence[Sequence[Any]]]) -> None:
-    """Keep with a run what changed in this execution about how much its endpoints were asked (see `core.load`); earlier ones stay."""
-    from context_bench.engine import run_of, set_manifest
-
-    if told:
-        manifest = run_of(store, run).manifest
-        set_manifest(store, run, {**manifest, "limits": [*manifest.get("limits", []), told]})
 
 
 def add_notes(store: Any, run: str, notes: list[str]) -> None:

@@ -21,6 +21,9 @@ def command(
     output: Annotated[str, typer.Option(help="table, markdown, json, html, csv, or a registered reporter.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Compare runs that measured different things.")] = False,
+    any_load: Annotated[
+        bool, typer.Option("--any-load", help="Show latency and time to first token also where the runs were made under different load.")
+    ] = False,
     store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
 ) -> int:
     """Pair rows by dataset, example and trial, and say what may be said.
@@ -37,6 +40,6 @@ def command(
             write_report(found, output, out)
             return 0
         with found_run(second, store) as after:
-            found = compare(before, after, metric=metric, margin=margin, systems=system, force=force)
+            found = compare(before, after, metric=metric, margin=margin, systems=system, force=force, any_load=any_load)
             write_report(found, output, out)
     return 0

@@ -62,4 +62,4 @@ class Accounts:
 
 
 def _rows(history: Iterable[Any]) -> list[list[Any]]:
-    return [[round(change.at, 3), change.limit, change.reason] for change in history]
+    return [[round(change.at, 3), change.limit, change.reason] for change in list(history)]  # others go on writing

@@ -154,7 +154,7 @@ async def _run_and_report(
     from context_bench.cli.activity import activity_notes
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import RichProgress
-    from context_bench.runner import add_limits, add_notes, collect, details
+    from context_bench.runner import add_notes, collect, details
 
     executed = await execute(
         store,
@@ -178,11 +178,10 @@ async def _run_and_report(
         total=_at_most(options, data),
         reuse="all" if options.reuse or options.cache_dir else "run",
         executor=executor_of(options, around),
+        limits=around.accounts.told if around.accounts is not None else None,
     )
     if executed.counts.get("reused"):
         warn(reporting.reused(executed.counts))
-    if around.accounts is not None:
-        add_limits(store, executed.run_id, around.accounts.told())
     result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
         found = await activity_notes(options, around.tap, cells, result)

@@ -1,7 +1,8 @@
 """Under what load times were measured: how many requests were under way, how often, and what changed about it on the way.
 
-A manifest's `load`: `{"mode": "fixed" | "adaptive" | "single", "at_once": N, "rpm": …, "tpm": …, "stream": …}`; its `limits`: one entry
-per execution of the run, endpoint → list of `[at, limit, reason]` (seconds since the epoch, requests at once, why).
+A manifest's `load`: `{"mode": "fixed" | "adaptive" | "single", "at_once": N, "rpm": …, "tpm": …, "stream": …}`; its `loads`: those that
+rows were made under, more than one if the run went on with other settings; its `limits`: one entry per execution of the run, endpoint →
+list of `[at, limit, reason]` (seconds since the epoch, requests at once, why).
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ def load_of(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"mode": "adaptive" if workers > 1 else "single", "at_once": workers, "stream": bool(options.get("stream"))}
 
 
+def loads_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every load that rows of a run were made under; empty if nothing is known."""
+    if known := [dict(load) for load in manifest.get("loads") or [] if isinstance(load, Mapping)]:
+        return known
+    return [] if (found := load_of(manifest)) is None else [found]
+
+
 def in_words(load: Mapping[str, Any]) -> str:
     """The load in a few words."""
     at_once = load.get("at_once")
@@ -32,18 +40,24 @@ def in_words(load: Mapping[str, Any]) -> str:
 
 def different_load(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
     """Why the times of two runs (by their manifests) cannot be compared; `None` if they can, or if nothing is known."""
-    ours, theirs = load_of(before), load_of(after)
-    if ours is None or theirs is None or ours == theirs:
+    ours, theirs = loads_of(before), loads_of(after)
+    if not ours or not theirs or (ours == theirs and len(ours) == 1):
         return None
     return (
-        f"Times of the two runs cannot be compared, for they were made under different load: {in_words(ours)} before, "
-        f"{in_words(theirs)} now. Latency and time to first token belong to their load."
+        f"the runs were made under different load: {_then(ours)} before, {_then(theirs)} now; latency and time to first token belong to "
+        "their load."
     )
 
 
+def _then(loads: Sequence[Mapping[str, Any]]) -> str:
+    return ", then ".join(map(in_words, loads))
+
+
 def limit_notes(manifest: Mapping[str, Any]) -> list[str]:
-    """What changed on the way about how many requests an endpoint was sent at once, where it was cut or slowed down."""
-    return [
+    """What changed on the way about how many requests an endpoint was sent at once: new settings, and where it was cut or slowed down."""
+    loads = loads_of(manifest)
+    mixed = [f"Times mix different load, for the run went on with other settings: {_then(loads)}."] if len(loads) > 1 else []
+    return mixed + [
         note
         for execution in manifest.get("limits") or []
         for endpoint, changes in execution.items()

@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Example, Forwarded
 from context_bench.engine.alive import signs_of_life
+from context_bench.engine.circumstances import EVERY, Circumstances, Limits
 from context_bench.engine.collecting import rare_collections
 from context_bench.engine.commit import GroupCommit
 from context_bench.engine.executors.local import Executor, Local, NodeLost, Raised, Twin, judged, load_tokenizers, offers_set_up
@@ -88,6 +89,7 @@ async def execute(
     clock: Clock = SYSTEM_CLOCK,
     total: int | None = None,
     executor: Executor | None = None,
+    limits: Limits | None = None,
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
@@ -95,7 +97,8 @@ async def execute(
     unfinished run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also takes answers of other runs with
     equal content.
     `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for progress.
-    `executor`: where the work is done, default in this process.
+    `executor`: where the work is done, default in this process. `limits`: tells what changed about how much each endpoint is asked; it is
+    kept with the run as it goes on.
 
     A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as interrupted: what was
     finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin, `StoreUnusable` when the store fails.
@@ -113,7 +116,9 @@ async def execute(
         await runner.in_database(load_tokenizers, planned)
         begun = await runner.in_database(writer.begin, name, identity)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
-        await runner.in_database(writer.manifest, continued(told, begun.before))
+        told = continued(told, begun.before)
+        await runner.in_database(writer.manifest, told)
+        runner.circumstances = Circumstances(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest))
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
         with rare_collections(), remembering(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
@@ -175,6 +180,7 @@ class _Runner:
         self.set_up_again = 0
         self.owners: dict[str, _Row] = {}  # by mark
         self.ran = 0
+        self.circumstances: Circumstances | None = None  # nor changes anything about endpoints then
         self.planned: Schedule | None = None  # nothing is planned where stored answers are judged
         self.shown_owed: tuple[int, int, bool] | None = None
         self.started = clock.monotonic()
@@ -215,7 +221,7 @@ class _Runner:
                 self.progress.note(note)
         status = INTERRUPTED
         try:
-            async with signs_of_life(lambda: self.in_database(self.writer.beat)):
+            async with signs_of_life(lambda: self.in_database(self.writer.beat)), signs_of_life(self._keep_circumstances, EVERY):
                 status = await self._work()
         finally:
             executed = await self._end(status)
@@ -293,8 +299,14 @@ class _Runner:
             if not await self._committed(outcome):
                 return
 
+    async def _keep_circumstances(self) -> None:
+        if self.circumstances is not None:
+            await self.circumstances.keep()
+
     async def _committed(self, outcome: Outcome, *, known: bool = False) -> bool:
         """Keep an outcome; False if it ended the run. `known`: it stands in for one that was counted before."""
+        if outcome.ran and self.circumstances is not None:
+            await self.circumstances.rows_are_made()
         await self.commits.put(outcome)
         if not known:
             self._note(outcome)
@@ -474,6 +486,7 @@ class _Runner:
                     self.stopped = self.stopped or tap_lost(error)
                     status = STOPPED
             counts = self._counts()
+            await self._keep_circumstances()
             await self.in_database(self.writer.end, status, counts)
         finally:
             if self.progress is not None:

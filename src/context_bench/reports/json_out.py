@@ -106,10 +106,11 @@ def _unrepeated(page: Page) -> Page:
 
 def _unhindered(page: Page) -> Page:
     """The page without how many requests endpoints were sent at once, and when: that is a matter of the day."""
-    if "limits" not in page.manifest:
+    told = ("limits", "loads")
+    if not any(name in page.manifest for name in told):
         return page
     said = limit_notes(page.manifest)
-    manifest = {name: value for name, value in page.manifest.items() if name != "limits"}
+    manifest = {name: value for name, value in page.manifest.items() if name not in told}
     return replace(page, manifest=manifest, notes=[each for each in page.notes if each not in said])
 
 
