@@ -224,3 +224,42 @@ async def made_long_ago(run):
 def purge_now(store, clock):
     clock.time += 10
     purge(store, older_than=5, clock=clock)
+
+
+class Unseated(Talker):
+    """Loses its run's pen while it answers, as when another process takes the run up; only the first time."""
+
+    def __init__(self, store):
+        super().__init__("unseated")
+        self.store = store
+
+    async def aprocess(self, example):
+        answer = await super().aprocess(example)
+        if len(self.asked) == 3:
+            with self.store.writing() as connection:
+                connection.execute(tables.pens.delete())
+        return answer
+
+
+async def test_the_same_process_goes_on_with_a_run_whose_store_failed(store, run):
+    system = Unseated(store)
+    with pytest.raises(StoreUnusable, match="this one ends here") as caught:
+        await run([system], examples(4))
+    assert run_of(store, "r").status == "interrupted"
+    done = await run([system], examples(4))
+    assert done.completed
+    assert (done.counts["done"], done.counts["reused"]) == (2, 2)
+    assert system.asked == [0, 1, 2, 2, 3]
+    assert caught.value is not None  # who still holds the error is in nobody's way
+
+
+async def test_a_run_that_this_process_works_on_is_not_taken_up_beside(store, run):
+    class Nosy(Talker):
+        async def aprocess(self, example):
+            with pytest.raises(StoreUnusable, match="being worked on"):
+                await run([Talker()], examples(1))
+            assert run_of(store, "r").status == "running"
+            return await super().aprocess(example)
+
+    done = await run([Nosy()], examples(1))
+    assert (done.completed, done.counts["failed"]) == (True, 0)

@@ -195,6 +195,7 @@ class _Runner:
                 yield
             finally:
                 self.reader.shutdown(wait=False)
+                self.writer.let_go()
 
     async def in_database(self, function: Any, *args: Any) -> Any:
         """Run `function` in the store's thread."""

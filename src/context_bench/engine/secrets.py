@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -113,8 +114,9 @@ def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
     elif not isinstance(value, type | ModuleType):
         yield from vars(value).items() if hasattr(value, "__dict__") else ()
         for slot in (slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())):
-            if isinstance(slot, str) and hasattr(value, slot) and not slot.startswith("__"):
-                yield slot, getattr(value, slot)
+            if isinstance(slot, str) and not slot.startswith("__"):
+                with suppress(Exception):  # what makes its attributes when they are asked for may fail in any way
+                    yield slot, getattr(value, slot)
 
 
 def _passwords(text: str) -> Iterator[str]:

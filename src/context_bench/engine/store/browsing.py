@@ -23,7 +23,7 @@ from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
-from context_bench.engine.store.store import INTERRUPTED, RUNNING, Store, still_alive
+from context_bench.engine.store.store import INTERRUPTED, RUNNING, Store, worked_on
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
@@ -176,7 +176,7 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
     arms, p = schema.arms.c, schema.plan.c
     query = select(arms.arm, arms.name).where(arms.run == row.number, arms.ordinal.is_not(None)).order_by(arms.ordinal)
     facts = unpacked(row.counts, {}).get("stored")
-    status = INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    status = INTERRUPTED if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK) else row.status
     if facts is None or row.status == RUNNING:
         rows, owed = connection.execute(select(func.count(p.output), func.count()).where(p.run == row.number)).one()
         facts = {"rows": rows, "owed": owed, "failed": None, "cost": None}

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, delete, select, union_all
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.engine.store import schema
-from context_bench.engine.store.store import RUNNING, Store, list_runs, still_alive
+from context_bench.engine.store.store import RUNNING, Store, list_runs, worked_on
 from context_bench.engine.store.watched import list_watches
 
 
@@ -34,8 +34,8 @@ def purge(store: Store, *, older_than: float, dry_run: bool = False, clock: Cloc
 
 def _refuse_busy(store: Store, connection: Connection) -> None:
     r = schema.runs.c
-    for row in connection.execute(select(r.name, r.owner, r.updated).where(r.status == RUNNING)):
-        if still_alive(row.owner, row.updated, SYSTEM_CLOCK):
+    for row in connection.execute(select(r.id, r.name, r.owner, r.updated).where(r.status == RUNNING)):
+        if worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK):
             raise StoreUnusable(f"run {row.name!r} is being worked on; purge {store.name} when it has ended")
 
 

@@ -103,6 +103,10 @@ class SqliteFile:
         try:
             found = Path(connection.info["path"]).stat()
             here = (found.st_dev, found.st_ino)
+        except PermissionError as error:
+            raise StoreUnusable(
+                f"store {self.path} cannot be reached any more: {error.strerror}; put its mode right, then resume"
+            ) from error
         except OSError:
             here = None
         if connection.info.setdefault("file", here) != here or here is None:

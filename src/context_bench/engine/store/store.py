@@ -207,7 +207,7 @@ def _record(connection: Connection, row: Row[Any]) -> RunRecord:
         number=row.number,
         id=row.id,
         name=row.name,
-        status=INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status,
+        status=INTERRUPTED if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK) else row.status,
         created=row.created,
         updated=row.updated,
         manifest=unpacked(row.manifest, {}),
@@ -316,7 +316,16 @@ def recount(connection: Connection, run: int) -> None:
 
 
 def _busy(row: Row[Any], clock: Clock) -> bool:
-    return row.status == RUNNING and still_alive(row.owner, row.updated, clock)
+    return row.status == RUNNING and worked_on(row.id, row.owner, row.updated, clock)
+
+
+#: Ids of the runs that this process is at work on: an owner that lives may have let go of a run whose store failed.
+AT_WORK: set[str] = set()
+
+
+def worked_on(run: str, owner: str | None, updated: float, clock: Clock) -> bool:
+    """Is somebody at work on the run of this id?"""
+    return run in AT_WORK if owner == process_mark() else still_alive(owner, updated, clock)
 
 
 def process_mark() -> str:

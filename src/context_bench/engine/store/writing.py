@@ -20,7 +20,7 @@ from context_bench.engine.store.pens import Pen
 from context_bench.engine.store.registering import Endpoints, find_arms, identity_of, register_arms, register_evaluators
 from context_bench.engine.store.serializing import Serializer, write_bodies
 from context_bench.engine.store.statements import point
-from context_bench.engine.store.store import Begun, Store, begin_run, end_run, recount
+from context_bench.engine.store.store import AT_WORK, Begun, Store, begin_run, end_run, recount
 
 __all__ = ["ExampleRow", "Planned", "Writer", "identity_of"]
 
@@ -39,6 +39,7 @@ class Writer:
     arms: list[PlannedArm]
     evaluators: list[PlannedEvaluator]
     trials: int = 1
+    _at_work: str = ""
     run: Begun = field(init=False)
     _serializer: Serializer = field(init=False)
     _endpoints: Endpoints = field(init=False)
@@ -54,9 +55,15 @@ class Writer:
             self.store.database.alone(connection)
             begun = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
             self._hold(connection, begun, works=True)
+            self._at_work = begun.id
+            AT_WORK.add(begun.id)
             register_arms(connection, begun.number, self.arms)
             register_evaluators(connection, begun.number, self.evaluators)
         return begun
+
+    def let_go(self) -> None:
+        """This process is done with the run, however that came."""
+        AT_WORK.discard(self._at_work)
 
     def take_up(self, number: int, run: str, name: str) -> None:
         """Write on in a stored run, with other evaluators; those of other names stay."""
