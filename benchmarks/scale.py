@@ -84,7 +84,7 @@ def line(number: int, size: int) -> str:
 
 @dataclass
 class Took:
-    """What one command took. `stored`: peak in MB, CPU and wall seconds when all rows were in the store; `said`: seconds until it said so."""
+    """What one command took. `stored`: peak MB, CPU s, wall s when all rows were stored; `said`: CPU s, wall s until it said so."""
 
     cpu: float
     wall: float
@@ -163,15 +163,22 @@ def measure(n: int, size: int, workers: int, folder: Path, browser: bool) -> Mea
     plugins = ["--system", "py:scale:Answers", "--evaluator", "py:scale:Length"]
     asked = [*program, "run", "--dataset", str(data), *plugins, "--max-workers", str(workers), "--run", "r", "--quiet"]
     asked += ["--store", str(store)]
-    first = run(asked, store)
-    again = run(asked)
+    first = told(n, "run", run(asked, store))
+    again = told(n, "again", run(asked))
     stored = sum(each.stat().st_size for each in folder.glob(f"{store.name}*"))
-    html = run([*program, "show", "r", "--store", str(store), "--output", "html", "--out", str(page)])
-    csv = run([*program, "show", "r", "--store", str(store), "--output", "csv", "--out", str(folder / f"{n}.csv")])
+    show = [*program, "show", "r", "--store", str(store), "--output"]
+    html = told(n, "HTML", run([*show, "html", "--out", str(page)]))
+    csv = told(n, "CSV", run([*show, "csv", "--out", str(folder / f"{n}.csv")]))
     found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page))
     if browser:
         found.opened = opened(page)
     return found
+
+
+def told(n: int, what: str, took: Took) -> Took:
+    """Say at once what a command took: large sizes take long."""
+    print(f"{time.strftime('%H:%M:%S')} n = {n:,} {what}: {took}; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    return took
 
 
 class _Data(HTMLParser):
@@ -299,7 +306,6 @@ def main() -> None:
         found: list[Measured] = []
         for n in asked.n:
             found.append(measure(n, asked.bytes, asked.workers, folder, asked.browser))
-            print(f"{time.strftime('%H:%M:%S')} n = {n:,} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
         print(f"contexts of {asked.bytes:,} bytes, {asked.workers} in flight; one pass each, load {os.getloadavg()[0]:.1f}")
         print(table(found, least))
 

@@ -11,6 +11,10 @@ from context_bench.core.records import EvalRow
 
 def number(value: Any) -> float | None:
     """`value` as a finite float; `None` for anything else (booleans count as 0 and 1)."""
+    if value is None:
+        return None
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if not isinstance(value, int | float) and not hasattr(value, "__float__"):
         return None
     try:
@@ -22,7 +26,10 @@ def number(value: Any) -> float | None:
 
 def first(facts: dict[str, Any], *names: str) -> float | None:
     """The first of these that is a number."""
-    return next((found for name in names if (found := number(facts.get(name))) is not None), None)
+    for name in names:
+        if (found := number(facts.get(name))) is not None:
+            return found
+    return None
 
 
 def completion_tokens(row: EvalRow) -> float | None:

@@ -1,10 +1,10 @@
-"""The rows of one system as arrays: what statistics need of them, in memory that does not grow with what rows carry."""
+"""The rows of one system as columns: what statistics need of them, in a few bytes a row, whatever rows carry."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -15,60 +15,169 @@ from context_bench.core.records import EvalRow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MEASURES = {
-    "sent": lambda row: rowfacts.number(row.input_tokens),
-    "forwarded": lambda row: rowfacts.number(row.output_tokens),
-    "reply": rowfacts.completion_tokens,
-    "cost": rowfacts.cost_usd,
-    "latency": rowfacts.latency,
-    "ttft": rowfacts.ttft,
-}
+_MEASURES = ("sent", "forwarded", "reply", "cost", "latency", "ttft")
+#: Numbers of small facts, which are 0 for most rows: datasets and kinds of question by place, trial, and whether something failed.
+_SMALL = {"datasets": "I", "types": "I", "trials": "I", "errored": "b", "failed": "b"}
+_CHUNK = 8_192
+
+
+class Numbers:
+    """A growing column of floats, NaN where nothing was put. Full chunks are kept as places in a table of values where few differ."""
+
+    __slots__ = ("_chunks", "_kept", "_tail")
+
+    def __init__(self) -> None:
+        self._chunks: list[tuple[NDArray[Any], NDArray[Any] | None]] = []
+        self._kept = 0  # values in chunks
+        self._tail = array("d")
+
+    def put(self, place: int, value: float) -> None:
+        """Set the number of a row; rows come in order."""
+        if self._kept + len(self._tail) != place:
+            self._fill(place)
+        self._tail.append(value)
+        if len(self._tail) == _CHUNK:
+            self._keep()
+
+    def whole(self, length: int) -> NDArray[Any]:
+        """The column as float64."""
+        import numpy as np
+
+        found, at = np.empty(length), 0
+        for values, places in self._chunks:
+            found[at : at + _CHUNK] = values if places is None else values[places]
+            at += _CHUNK
+        found[at : at + len(self._tail)] = self._tail
+        found[at + len(self._tail) :] = math.nan
+        return found
+
+    def _fill(self, place: int) -> None:
+        while (missing := place - self._kept - len(self._tail)) > 0:
+            self._tail.extend([math.nan] * min(missing, _CHUNK - len(self._tail)))
+            if len(self._tail) == _CHUNK:
+                self._keep()
+
+    def _keep(self) -> None:
+        import numpy as np
+
+        values, places = np.unique(np.array(self._tail), return_inverse=True)
+        few = next(((kind, most) for kind, most in ((np.uint8, 256), (np.uint16, _CHUNK // 2)) if len(values) <= most), None)
+        self._chunks.append((np.array(self._tail), None) if few is None else (values, places.astype(few[0])))
+        self._kept += len(self._tail)
+        self._tail = array("d")
 
 
 @dataclass
 class Columns:
     """Rows in the order they came.
 
-    `keys` name (dataset, example, position among equal ids, shape, trial); `examples` the same without trial.
-    `scores[name]` and `measures[name]` are as long as `keys`, NaN where the row has none. `errored`: something failed on the row;
-    `failed`: it has no answer at all. `types`: the kind of question, as a number.
+    `examples`: a number for each example (dataset, id, shape, position among equal ids). `scores[name]` and `measures[name]` have what rows
+    told. `errored`: something failed on the row; `failed`: it has no answer at all; `types`: the kind of question, as a number.
     """
 
-    keys: array[int] = field(default_factory=lambda: array("Q"))
     examples: array[int] = field(default_factory=lambda: array("Q"))
-    clusters: array[int] = field(default_factory=lambda: array("Q"))
-    datasets: array[int] = field(default_factory=lambda: array("H"))
-    types: array[int] = field(default_factory=lambda: array("H"))
-    errored: array[int] = field(default_factory=lambda: array("b"))
-    failed: array[int] = field(default_factory=lambda: array("b"))
-    scores: dict[str, array[float]] = field(default_factory=dict)
-    measures: dict[str, array[float]] = field(default_factory=lambda: {name: array("d") for name in _MEASURES})
+    scores: dict[str, Numbers] = field(default_factory=dict)
+    measures: dict[str, Numbers] = field(default_factory=dict)
+    small: dict[str, array[int]] = field(default_factory=lambda: {name: array(kind) for name, kind in _SMALL.items()})
+    labels: array[int] = field(default_factory=lambda: array("Q"))  # clusters that have names; empty where no row names one
     shapes: set[str] = field(default_factory=set)
     trials: int = 0
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what was worked out, by what it is
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.examples)
 
     def numbers(self, name: str) -> NDArray[Any]:
         """A score as float64, NaN where absent."""
-        import numpy as np
-
-        found = self.scores.get(name)
-        return np.frombuffer(found, dtype=np.float64) if found else np.full(len(self), np.nan)
+        return _whole(self.scores.get(name), len(self))
 
     def measure(self, name: str) -> NDArray[Any]:
         """Tokens (`sent`, `forwarded`, `reply`), `cost`, `latency`, `ttft` as float64, NaN where unknown."""
-        import numpy as np
-
-        return np.frombuffer(self.measures[name], dtype=np.float64) if len(self) else np.empty(0)
+        return _whole(self.measures.get(name), len(self))
 
     def whole(self, name: str) -> NDArray[Any]:
-        """`keys`, `examples`, `clusters`, `datasets`, `types`, `errored` or `failed` as an array."""
+        """`datasets`, `types`, `trials`, `errored` or `failed` of every row."""
         import numpy as np
 
-        kinds: dict[str, Any] = {"datasets": np.uint16, "types": np.uint16, "errored": np.int8, "failed": np.int8}
-        found = getattr(self, name)
-        return np.frombuffer(found, dtype=kinds.get(name, np.uint64)) if len(found) else np.empty(0, dtype=kinds.get(name, np.uint64))
+        found = np.zeros(len(self), dtype=np.dtype(_SMALL[name]))
+        known = self.small[name]
+        found[: len(known)] = known
+        return found
+
+    def kinds(self, name: str) -> list[int]:
+        """Which `datasets` or `types` there are, in order."""
+        import numpy as np
+
+        return [int(each) for each in np.unique(self.whole(name))]
+
+    def keys(self) -> NDArray[Any]:
+        """Numbers for (example, trial), by which the rows of two systems are matched."""
+        import numpy as np
+
+        if "keys" not in self._known:
+            self._number_repeats()
+            pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
+            self._known["keys"] = np.fromiter((_digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
+        found: NDArray[Any] = self._known["keys"]
+        return found
+
+    def units(self) -> NDArray[Any] | None:
+        """Each row's example as 0…U−1; `None` where no example has two rows."""
+        self._number_repeats()
+        if "units" not in self._known:
+            codes = _codes(self.examples)
+            self._known["units"] = codes if self.trials > 1 else None
+            if not len(self.labels):
+                self._known["clusters"] = codes
+        found: NDArray[Any] | None = self._known["units"]
+        return found
+
+    def clusters(self) -> NDArray[Any]:
+        """Each row's cluster as 0…G−1; an example without one is a cluster of its own."""
+        self.units()
+        if "clusters" not in self._known:
+            self._known["clusters"] = _codes(self.labels)
+        found: NDArray[Any] = self._known["clusters"]
+        return found
+
+    def _number_repeats(self) -> None:
+        """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the same one."""
+        import numpy as np
+
+        if "numbered" in self._known or not len(self):
+            return
+        self._known["numbered"] = True
+        ids, trials = np.frombuffer(self.examples, dtype=np.uint64), self.whole("trials")
+        order = np.lexsort((trials, ids)) if self.trials > 1 else np.argsort(ids, kind="stable")
+        again = (ids[order[1:]] == ids[order[:-1]]) & (trials[order[1:]] == trials[order[:-1]])
+        count, before = 0, -2
+        for at in np.flatnonzero(again).tolist():
+            count = count + 1 if at == before + 1 else 1
+            before, place = at, int(order[at + 1])
+            number = _digest("again", self.examples[place], count)
+            if len(self.labels) and self.labels[place] == self.examples[place]:
+                self.labels[place] = number
+            self.examples[place] = number
+
+
+def _whole(column: Numbers | None, length: int) -> NDArray[Any]:
+    import numpy as np
+
+    return np.full(length, math.nan) if column is None else column.whole(length)
+
+
+def _codes(found: array[int]) -> NDArray[Any]:
+    """Numbers as 0…G−1, in their order."""
+    import numpy as np
+
+    if not len(found):
+        return np.empty(0, dtype=np.int32)
+    values = np.frombuffer(found, dtype=np.uint64)
+    order = np.argsort(values)
+    codes = np.empty(len(values), dtype=np.int32)
+    codes[order[0]] = 0
+    codes[order[1:]] = np.cumsum(values[order[1:]] != values[order[:-1]], dtype=np.int32)
+    return codes
 
 
 class Gatherer:
@@ -79,47 +188,67 @@ class Gatherer:
         self.types: list[str] = []
         self.fields: dict[int, set[str]] = {}  # dataset → scores that some row of it has
 
-    def through(self, rows: Iterable[EvalRow], columns: Columns) -> Iterator[EvalRow]:
-        """Pass rows on, taking their numbers down into `columns`."""
-        seen: dict[int, int] = {}
-        for row in rows:
-            self._take(row, columns, seen)
-            yield row
+    def into(self, columns: Columns) -> Callable[[EvalRow], None]:
+        """What takes the numbers of one row after the other down into `columns`."""
+        place_of, digest, labels = _place, _digest, columns.labels
 
-    def _take(self, row: EvalRow, columns: Columns, seen: dict[int, int]) -> None:
-        shape = str(row.metadata.get("shape", ""))
-        asked = hash((row.dataset, row.example_id, type(row.example_id), shape, row.trial))
-        position = seen[asked] = seen.get(asked, -1) + 1
-        example = _digest(row.dataset, row.example_id, shape, position)
-        label = row.cluster if row.cluster is not None else row.group
-        columns.examples.append(example)
-        columns.keys.append(_digest(example, row.trial))
-        columns.clusters.append(example if label is None else _cluster(row.dataset, label))
-        columns.datasets.append(_place(self.datasets, row.dataset))
-        columns.types.append(_place(self.types, rowfacts.qa_type(row)))
-        columns.errored.append(bool(row.errors))
-        columns.failed.append(row.failed)
-        columns.trials = max(columns.trials, row.trial + 1)
-        if shape:
-            columns.shapes.add(shape)
-        for name, read in _MEASURES.items():
-            value = read(row)
-            columns.measures[name].append(math.nan if value is None else value)
-        self._scores(row, columns)
+        def take(row: EvalRow) -> None:
+            place = len(columns.examples)
+            shape = str(row.metadata.get("shape", ""))
+            example = digest(row.dataset, row.example_id, shape, 0)
+            label = row.cluster if row.cluster is not None else row.group
+            if label is not None and len(labels) < place:
+                labels.extend(columns.examples)
+            if label is not None or len(labels):
+                labels.append(example if label is None else _cluster(row.dataset, label))
+            columns.examples.append(example)
+            dataset = place_of(self.datasets, row.dataset)
+            facts = (dataset, place_of(self.types, rowfacts.qa_type(row)), row.trial, bool(row.errors), row.failed)
+            if any(facts):
+                _put(columns.small, facts, place)
+            if row.trial >= columns.trials:
+                columns.trials = row.trial + 1
+            if shape:
+                columns.shapes.add(shape)
+            for name, value in zip(_MEASURES, _measured(row), strict=True):
+                if value is not None:
+                    _column(columns.measures, name).put(place, value)
+            if row.scores:
+                self._scores(row, columns.scores, dataset, place)
 
-    def _scores(self, row: EvalRow, columns: Columns) -> None:
-        length, found = len(columns), self.fields.setdefault(columns.datasets[-1], set())
-        for name in row.scores:
-            value = rowfacts.score(row, name)
-            if value is None:
-                continue
-            if name not in columns.scores:
-                columns.scores[name] = array("d", [math.nan]) * (length - 1)
-            columns.scores[name].append(value)
-            found.add(name)
-        for values in columns.scores.values():
-            if len(values) < length:
-                values.append(math.nan)
+        return take
+
+    def _scores(self, row: EvalRow, columns: dict[str, Numbers], dataset: int, place: int) -> None:
+        found = self.fields.get(dataset)
+        if found is None:
+            found = self.fields[dataset] = set()
+        for name, told in row.scores.items():
+            value = rowfacts.number(told)
+            if value is not None:
+                _column(columns, name).put(place, value)
+                found.add(name)
+
+
+def _column(columns: dict[str, Numbers], name: str) -> Numbers:
+    found = columns.get(name)
+    if found is None:
+        found = columns[name] = Numbers()
+    return found
+
+
+def _put(small: dict[str, array[int]], facts: tuple[int, ...], place: int) -> None:
+    for known, value in zip(small.values(), facts, strict=True):
+        if value:
+            known.extend([0] * (place - len(known)))
+            known.append(value)
+
+
+def _measured(row: EvalRow) -> tuple[float | None, ...]:
+    """In the order of `_MEASURES`."""
+    sent, forwarded = rowfacts.number(row.input_tokens), rowfacts.number(row.output_tokens)
+    if not row.usage:
+        return sent, forwarded, None, None, rowfacts.latency(row), None
+    return sent, forwarded, rowfacts.completion_tokens(row), rowfacts.cost_usd(row), rowfacts.latency(row), rowfacts.ttft(row)
 
 
 def _place(known: list[str], name: str) -> int:
@@ -138,11 +267,26 @@ def _digest(*parts: Any) -> int:
     return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def averaged(values: NDArray[Any], examples: NDArray[Any], clusters: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One value per example (the mean over its trials) with its cluster as 0…G−1."""
+def averaged(values: NDArray[Any], units: NDArray[Any] | None, clusters: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One value per example (the mean over its trials) with its cluster as 0…G−1. `units`: the rows' examples, where any has several."""
     import numpy as np
 
-    units, start, inverse, counts = np.unique(examples, return_index=True, return_inverse=True, return_counts=True)
-    if len(units) < len(values):
-        values, clusters = np.bincount(inverse, values) / counts, clusters[start]
-    return values, np.unique(clusters, return_inverse=True)[1]
+    if units is not None:
+        inverse = compact(units)
+        counts = np.bincount(inverse)
+        if len(counts) < len(values):
+            start = np.empty(len(counts), dtype=np.int64)
+            start[inverse[::-1]] = np.arange(len(values))[::-1]  # the last one written is the first row
+            values, clusters = np.bincount(inverse, values) / counts, clusters[start]
+    return values, compact(clusters)
+
+
+def compact(codes: NDArray[Any]) -> NDArray[Any]:
+    """The same in the same order, as 0…G−1 without gaps."""
+    import numpy as np
+
+    if not len(codes):
+        return codes
+    there = np.zeros(int(codes.max()) + 1, dtype=bool)
+    there[codes] = True
+    return codes if there.all() else (np.cumsum(there, dtype=np.int32) - 1)[codes]

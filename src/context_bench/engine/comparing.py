@@ -53,7 +53,7 @@ class Comparer:
             asked.append((("whole", of), self._question(system, None)))
             if self._is_noise(system):
                 continue
-            datasets = sorted(set(self.columns[system].datasets) & set(self.columns[self.baseline].datasets))
+            datasets = sorted(set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets")))
             parts = [self._question(system, number) for number in datasets] if len(datasets) > 1 else []
             asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
         return self._judged(asked)
@@ -64,8 +64,8 @@ class Comparer:
         One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over everything they are no
         part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
         """
-        base = set(self.columns[self.baseline].types) if self.baseline in self.columns else set()
-        found = {system: sorted(base & set(own.types)) for system, own in self.columns.items() if system != self.baseline}
+        base = set(self.columns[self.baseline].kinds("types")) if self.baseline in self.columns else set()
+        found = {system: sorted(base & set(own.kinds("types"))) for system, own in self.columns.items() if system != self.baseline}
         if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
             return []
         if sum(map(len, found.values())) > _MOST_BY_TYPE:
@@ -176,12 +176,13 @@ class Comparer:
         both = ~np.isnan(a) & ~np.isnan(b)
         lost = b[failed_one & ~np.isnan(b)]
         excluded = int((failed_one | failed_two).sum())
-        examples, clusters = one.whole("examples")[at_one][both], one.whole("clusters")[at_one][both]
+        units, clusters = one.units(), one.clusters()[at_one][both]
+        units = None if units is None else units[at_one][both]
         if not both.any():
             empty = np.empty(0)
             return Pairs(empty, empty, empty, keys[both], excluded, lost)
-        mean_a, codes = averaged(a[both], examples, clusters)
-        mean_b, _ = averaged(b[both], examples, clusters)
+        mean_a, codes = averaged(a[both], units, clusters)
+        mean_b, _ = averaged(b[both], units, clusters)
         return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
 
     def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -191,7 +192,7 @@ class Comparer:
         if (first, second) not in self._matched:
             if len(self._matched) >= _MOST_MATCHED:
                 del self._matched[next(iter(self._matched))]
-            one, two = self.columns[first].whole("keys"), self.columns[second].whole("keys")
+            one, two = self.columns[first].keys(), self.columns[second].keys()
             keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
             self._matched[first, second] = keys, at_one, at_two
         return self._matched[first, second]

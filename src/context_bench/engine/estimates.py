@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
 from context_bench.core.stats.clusters import MIN_CLUSTERS
-from context_bench.engine.columns import Columns, Gatherer, averaged
+from context_bench.engine.columns import Columns, Gatherer, averaged, compact
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,11 +97,15 @@ def score_estimate(
     n, failures = int(known.sum()), int(missing.sum())
     if not n:
         return None
-    values, codes = averaged(scores[known], columns.whole("examples")[known], columns.whole("clusters")[known])
+    units, clusters = columns.units(), columns.clusters()
+    if n < len(known):
+        units, clusters = None if units is None else units[known], clusters[known]
+        scores = scores[known]
+    values, codes = averaged(scores, units, clusters)
     estimate = Estimate(float(values.mean()), n=n, failures=failures, clusters=int(codes.max()) + 1)
     in_range = bool(values.min() >= 0 and values.max() <= 1)
     if in_range:
-        total = float(scores[known].sum())
+        total = float(scores.sum())
         estimate.worst, estimate.best = total / (n + failures), (total + failures) / (n + failures)
     if estimate.clusters >= MIN_CLUSTERS:
         _interval(estimate, values, codes, in_range, seed)
@@ -163,7 +167,7 @@ def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     parts = {name: part for name, part in parts.items() if part[2].any() and part[1][part[2]].sum() > 0}
     if not parts:
         return {}
-    codes = np.unique(columns.whole("clusters"), return_inverse=True)[1]
+    codes = columns.clusters()
     tops = cluster_sums(codes, *(np.where(where, top, 0.0) for top, _, where in parts.values()))
     bottoms = cluster_sums(codes, *(np.where(where, bottom, 0.0) for _, bottom, where in parts.values()))
     intervals: list[tuple[float, float] | None] = [None] * len(parts)
@@ -180,10 +184,15 @@ def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
 
 def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
     """An estimate with the rows behind it; `failures`: rows that failed and so have no such number."""
+    missing = ~known & (columns.whole("failed") > 0)
+    return Estimate(value, n=int(known.sum()), failures=int(missing.sum()), clusters=_groups(columns.clusters()[known]))
+
+
+def _groups(codes: NDArray[Any]) -> int:
+    """How many different ones there are."""
     import numpy as np
 
-    missing = ~known & (columns.whole("failed") > 0)
-    return Estimate(value, n=int(known.sum()), failures=int(missing.sum()), clusters=len(np.unique(columns.whole("clusters")[known])))
+    return int(np.count_nonzero(np.bincount(codes))) if len(codes) else 0
 
 
 def _times(columns: Columns) -> dict[str, Estimate]:
@@ -197,7 +206,7 @@ def _times(columns: Columns) -> dict[str, Estimate]:
         known = ~np.isnan(seconds)
         if not known.any():
             continue
-        codes = np.unique(columns.whole("clusters")[known], return_inverse=True)[1]
+        codes = compact(columns.clusters()[known])
         for label, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))[: 3 if name == "latency" else 2]:
             estimate = _counted(float(np.quantile(seconds[known], share)), columns, known)
             if (interval := quantile_interval(seconds[known], share, codes)) is not None:

@@ -62,8 +62,9 @@ def summarise(
     names: dict[str, list[dict[str, str]]] = {}
     for system in systems:
         columns[system] = Columns()
-        one = _OnePass(metrics)
-        for row in gatherer.through(rows_of(system), columns[system]):
+        one, take = _OnePass(metrics), gatherer.into(columns[system])
+        for row in rows_of(system):
+            take(row)
             one.add(row)
         numbers = one.numbers()
         names[system] = key_names(metrics, numbers, score_field)
