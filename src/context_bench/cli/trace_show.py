@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.cli.reporting import terminal
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -48,10 +47,8 @@ def show(
     golds = load_gold(gold) if gold is not None else None
     with Repositories([str(repo)] if repo is not None else []) as repos:
         rows = _rows(trace, golds, repos, repo, instance, policy)
-    terminal = sys.stdout.isatty()
-    columns = width or (min(120, shutil.get_terminal_size().columns) if terminal else None)
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    sys.stdout.write("\n".join(render(row, width=columns, color=color) for row in rows))
+    drawn = terminal()
+    sys.stdout.write("\n".join(render(row, width=width or drawn["width"], color=drawn["color"]) for row in rows))
     return 0
 
 
