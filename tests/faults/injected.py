@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import shutil
 import signal
+import struct
 from pathlib import Path
 
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+_CAPABILITIES_3, _DAC_OVERRIDE, _DAC_READ_SEARCH = 0x20080522, 1 << 1, 1 << 2
 _READS = ("SELECT", "PRAGMA", "ROLLBACK", "EXPLAIN")
 
 
@@ -77,13 +80,25 @@ def keep_what_is_durable(folder, name):
     each_statement(look)
 
 
+def obey_modes():
+    """Give up the two capabilities by which root reads and writes whatever a mode forbids."""
+    head = struct.pack("II", _CAPABILITIES_3, 0)
+    sets = ctypes.create_string_buffer(24)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capget(head, sets) == 0
+    words = list(struct.unpack("6I", sets))
+    words[:3] = [word & ~(_DAC_OVERRIDE | _DAC_READ_SEARCH) for word in words[:3]]
+    assert libc.capset(head, struct.pack("6I", *words)) == 0
+
+
 def arm(fault):
     """Arm what `fault` asks for; what it tells is filled in as the scene is played.
 
     `record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them; `die_at`: SIGKILL
     before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first that is not in it, which it then is;
     `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `die_at_size`: the kernel kills who writes a file beyond so
-    many bytes; `pages`: largest database; `memory`: most bytes that may be added to the address space.
+    many bytes; `pages`: largest database; `memory`: most bytes that may be added to the address space; `modes_hold`: even root is
+    kept out of what a file's mode forbids.
     """
     told = {}
     if fault.get("record"):
@@ -125,6 +140,8 @@ def arm(fault):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (fault["die_at_size"], resource.RLIM_INFINITY))
+    if fault.get("modes_hold"):
+        obey_modes()
     if fault.get("memory"):
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + fault["memory"], resource.RLIM_INFINITY))

@@ -109,3 +109,49 @@ def test_a_store_that_is_removed_under_a_run_ends_it_at_once(bench, meddling):
     status, out = bench.run(url=url)
     assert status == 0, out
     assert "rows were already in the store" in out
+
+
+def another(folder):
+    """A store of somebody else's in the place of the run's."""
+    for name in ("store.db", "store.db-wal", "store.db-shm"):
+        (folder / name).rename(folder / f"own-{name}")
+    with open_store(folder / "store.db"):
+        pass
+
+
+def put_back(folder):
+    """Everything as it was."""
+    if (aside := folder.with_name("aside")).exists():
+        aside.rename(folder)
+    folder.chmod(0o700)
+    for file in folder.glob("own-*"):
+        file.rename(folder / file.name.removeprefix("own-"))
+    (folder / "store.db").chmod(0o600)
+
+
+LOSSES = {
+    "the folder is gone": (lambda folder: folder.rename(folder.with_name("aside")), "was removed or replaced"),
+    "another store is there": (another, "was removed or replaced"),
+    "nobody may enter the folder": (lambda folder: folder.chmod(0), "cannot be reached any more: Permission denied"),
+    "nobody may open the file": (lambda folder: (folder / "store.db").chmod(0), None),
+    "nothing may be made in the folder": (lambda folder: folder.chmod(0o500), None),
+}
+
+
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_store_that_is_taken_away_in_the_middle_is_said_and_nothing_that_was_committed_is_lost(bench, meddling, what):
+    happens, said = LOSSES[what]
+    bench.store = bench.folder / "inner" / "store.db"
+    bench.store.parent.mkdir()
+    url = meddling(6, lambda: happens(bench.store.parent))
+    status, out = bench.run(url=url, fault={"modes_hold": True})
+    assert status == (2 if said else 0), out  # what is open already can be written on
+    assert said is None or said in out
+    assert "Traceback" not in out
+    put_back(bench.store.parent)
+    kept, owed = rows_of(bench)
+    assert (kept, owed) == ((4, 12) if said else (12, 12))
+    status, out = bench.run(url=url)
+    assert status == 0, out
+    assert f"{kept} rows were already in the store" in out
+    assert rows_of(bench) == (12, 12)
