@@ -40,9 +40,9 @@ from context_bench.logs.traces import vocabulary
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results
-from context_bench.systems import relay, splice
+from context_bench.systems import relay, splice, templates
 from context_bench.systems.compressors import _results
-from context_bench.systems.memories import _described, _exports, http, mcp
+from context_bench.systems.memories import _description, _exports, http, mcp
 from context_bench.tap import coding, journal, masking, matching
 from context_bench.viewer import asking
 
@@ -196,7 +196,7 @@ def _files(told: str) -> object:
 
 def _searched(found: Any) -> object:
     entries = found if isinstance(found, list) else [found]
-    return [_described.hit_of(entry, _Paths) for entry in entries], _described.at(found, "results.0.text"), _described.fill(found, {"a": 1})
+    return [_description.hit_of(entry, _Paths) for entry in entries], templates.at(found, "results.0.text"), templates.fill(found, {"a": 1})
 
 
 class _Paths:

@@ -18,8 +18,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._results import result_of
-from context_bench.systems.memories._described import read_description
 from context_bench.systems.memories._program import run_program
+from context_bench.systems.templates import read_description
 
 TIMEOUT = 120.0
 _KEYS = {"command", "format", "timeout", "name", "needs_query"}

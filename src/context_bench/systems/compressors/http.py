@@ -17,7 +17,7 @@ from context_bench.llm.sessions import leave
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._posting import post_json
 from context_bench.systems.compressors._results import result_of
-from context_bench.systems.memories._described import at, fill, names_in, read_description
+from context_bench.systems.templates import at, fill, names_in, read_description
 
 TIMEOUT = 120.0
 _PLAIN = {"messages": "{messages}", "budget": "{budget}", "query": "{query}"}

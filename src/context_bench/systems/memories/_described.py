@@ -1,282 +1,29 @@
-"""Memories told in a file: reading it, filling templates, finding things in a reply by path. What CLI, HTTP and MCP have in common.
-
-A path is keys joined by dots, numbers count from 0, "" is the whole document. A template is text, or JSON with texts in it; `{name}` in it
-is a placeholder. A text that is one placeholder and nothing else becomes the value itself (a number stays one); where there is no value the
-key is left out.
-"""
+"""Memories told in a file, whatever they are reached by: what is asked of them step by step, and how their replies are read."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import re
-import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.core.errors import BadInput, BadReply, BadSpec, Failed, MissingExtra, TimedOut, describe
+from context_bench.core.errors import BadReply, Failed, TimedOut, describe
 from context_bench.core.ledger import current_ledger
 from context_bench.core.memory import Capability, Hit, Item, NotSupported, Receipt
 from context_bench.core.text import normalise
 from context_bench.core.tokens import utf8_safe
+from context_bench.systems.memories._description import OF_ITEM, Description, Step, hit_of
 from context_bench.systems.memories._listed import spoken
 from context_bench.systems.memories.adapting import Answer, as_answer, told
+from context_bench.systems.templates import at, names_in
 
-_NAME = re.compile(r"\{([a-z_]+)\}")
 _PROBED = 10  # hits in which the last item added is looked for
-_ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
-
-#: Step → the placeholders it may have, beside those of every step.
-STEPS: dict[str, frozenset[str]] = {
-    "open": frozenset(),
-    "add": _ITEM,
-    "search": frozenset(("query", "k", "as_of")),
-    "answer": frozenset(("query",)),
-    "delete": frozenset(("id",)),
-    "update": frozenset(("id", "content", "text")),
-    "delete_all": frozenset(),
-    "status": frozenset(),
-    "stats": frozenset(),
-}
-_ALWAYS = frozenset(("namespace", "space"))
-#: Step → its keys that are paths in its reply.
-_PATHS: dict[str, tuple[str, ...]] = {
-    "open": ("id",),
-    "add": ("id",),
-    "search": ("hits", "text", "score", "id", "source", "time"),
-    "answer": ("text",),
-    "status": ("ready",),
-    "stats": ("items", "bytes"),
-}
-_WAITS = ("probe", "status", "no")
-
 _Self = TypeVar("_Self", bound="Described")
-
-
-def read_description(path: str | Path) -> dict[str, Any]:
-    """The table in a TOML file, or in a YAML one if PyYAML is installed; `BadInput`, `MissingExtra`."""
-    path = Path(path)
-    try:
-        text = path.read_text("utf-8")
-        given = _yaml(text) if path.suffix.lower() in (".yaml", ".yml") else tomllib.loads(text)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # of TOML, of YAML (see below), of UTF-8
-        raise BadInput(f"{path} cannot be read: {error}") from None
-    if not isinstance(given, dict):
-        raise BadInput(f"{path}: expected a table that describes a memory, found {type(given).__name__}")
-    return given
-
-
-def _yaml(text: str) -> Any:
-    try:
-        yaml: Any = importlib.import_module("yaml")
-    except ImportError:
-        raise MissingExtra("a description in YAML (TOML needs nothing)", "memory") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-def at(document: Any, path: str | None) -> Any:
-    """What stands at a dotted path; `None` where there is nothing, and for no path."""
-    if path is None:
-        return None
-    for part in path.split(".") if path else ():
-        if isinstance(document, Mapping):
-            document = document.get(part)
-        elif isinstance(document, list) and part.isdecimal() and int(part) < len(document):
-            document = document[int(part)]
-        else:
-            return None
-    return document
 
 
 class NotThere(Exception):
     """The memory says that the thing it was to change, delete or look at does not exist."""
-
-
-class Paths(Protocol):
-    """Where in an entry its parts are; no path = the entry does not have it."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def score(self) -> str | None: ...
-    @property
-    def id(self) -> str | None: ...
-    @property
-    def source(self) -> str | None: ...
-    @property
-    def time(self) -> str | None: ...
-
-
-def hit_of(entry: Any, paths: Paths) -> Hit:
-    """One entry of a reply as a hit, its text empty where there is none; `BadReply` for what is no entry."""
-    text = at(entry, paths.text)
-    if text is not None and not isinstance(text, str):
-        raise BadReply(f"a memory's text at {paths.text!r} is expected to be text, found {text!r:.80}")
-    if paths.text and not isinstance(entry, Mapping | list | None):
-        raise BadReply(f"a memory is expected to be an object, found {entry!r:.80}")
-    score, ident, time = at(entry, paths.score), at(entry, paths.id), at(entry, paths.time)
-    return Hit(
-        text or "",
-        float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
-        _sources(at(entry, paths.source)),
-        None if ident is None else str(ident),
-        None if time is None else str(time),
-    )
-
-
-def _sources(found: Any) -> tuple[str, ...]:
-    if found is None:
-        return ()
-    return tuple(str(one) for one in found) if isinstance(found, list) else (str(found),)
-
-
-def fill(template: Any, values: Mapping[str, Any], put: Callable[[str], str] = str) -> Any:
-    """The template with its placeholders replaced, in one pass; `put` makes text of what stands inside a longer text."""
-    if isinstance(template, str):
-        whole = _NAME.fullmatch(template)
-        if whole and whole[1] in values and put is str:
-            return values[whole[1]]
-        return _NAME.sub(lambda found: put(_text(values[found[1]])) if found[1] in values else found[0], template)
-    if isinstance(template, Mapping):
-        filled = {key: (fill(value, values, put), value) for key, value in template.items()}
-        return {key: value for key, (value, before) in filled.items() if value is not None or before is None}
-    if isinstance(template, list):
-        return [value for value in (fill(one, values, put) for one in template) if value is not None]
-    return template
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def names_in(template: Any) -> set[str]:
-    """The placeholders in a template."""
-    if isinstance(template, str):
-        return set(_NAME.findall(template))
-    inner = template.values() if isinstance(template, Mapping) else template if isinstance(template, list) else ()
-    return {name for one in inner for name in names_in(one)}
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others read the reply.
-
-    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and false.
-    """
-
-    name: str
-    call: Mapping[str, Any]
-    listed: str = ""
-    text: str = "text"
-    score: str | None = None
-    id: str | None = None
-    source: str | None = None
-    time: str | None = None
-    ready: str = ""
-    equals: Any = None
-    items: str | None = None
-    bytes: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a file says about a memory, checked. `wait`: how to know that what was added can be found ("probe", "status", "no")."""
-
-    name: str
-    steps: Mapping[str, Step]
-    timeout: float
-    granularity: str
-    wait: str
-    more: Mapping[str, Any]  # what the transport wants to know
-    given: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def namespaced(self) -> bool:
-        """Whether every step names its namespace, by name or by what opening it gave."""
-        used = [names_in(step.call) for name, step in self.steps.items() if name in ("add", "search", "answer")]
-        return all(names & _ALWAYS for names in used)
-
-
-class Reading:
-    """A file's table, read step by step; every fault is told at once by `done`."""
-
-    def __init__(self, given: Mapping[str, Any], where: str, *, call: Mapping[str, tuple[type, ...]], needed: str) -> None:
-        self.given, self.where, self.faults = given, where, list[str]()
-        self._call, self._needed = call, needed
-        self._known = {*STEPS, "name", "timeout", "granularity", "wait"}
-
-    def take(self, name: str, kind: type, default: Any = None) -> Any:
-        """A value of the file's top."""
-        self._known.add(name)
-        value = self.given.get(name, default)
-        if value is not default and not isinstance(value, kind):
-            self.faults.append(f"`{name}` is expected to be {_called(kind)}, found {value!r:.60}")
-            return default
-        return value
-
-    def done(self, more: Mapping[str, Any]) -> Description:
-        """The description; `BadSpec` with every fault."""
-        steps = {name: step for name in STEPS if name in self.given and (step := self._step(name)) is not None}
-        name, granularity = self.take("name", str), self.take("granularity", str, "turn")
-        timeout, wait = self.given.get("timeout", 30.0), self.take("wait", str, "status" if "status" in self.given else "probe")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            self.faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r:.40}")
-        if granularity not in ("turn", "pair", "session"):
-            self.faults.append(f"`granularity` is turn, pair or session, found {granularity!r:.40}")
-        if wait not in _WAITS or (wait == "status" and "status" not in self.given):
-            self.faults.append(f"`wait` is probe, no, or status with a table [status], found {wait!r:.40}")
-        if "add" not in self.given or not {"search", "answer"} & self.given.keys():
-            self.faults.append("[add] and one of [search], [answer] are needed")
-        self.faults += [
-            f"`{name}` is not known; expected {', '.join(sorted(self._known))}" for name in sorted(self.given.keys() - self._known)
-        ]
-        for needs, names in (("add", {"content", "text"}), ("search", {"query"}), ("answer", {"query"}), ("delete", {"id"})):
-            if needs in steps and not names_in(steps[needs].call) & names:
-                self.faults.append(f"[{needs}] never says {' or '.join(f'{{{one}}}' for one in sorted(names))}")
-        if self.faults:
-            raise BadSpec(self.where, self.faults)
-        return Description(name or Path(self.where).stem, steps, float(timeout), granularity, wait, more, self.given)
-
-    def _step(self, name: str) -> Step | None:
-        table = self.given[name]
-        if not isinstance(table, Mapping):
-            self.faults.append(f"`{name}` is expected to be a table [{name}]")
-            return None
-        paths = {key: table[key] for key in _PATHS.get(name, ()) if key in table}
-        self.faults += [
-            f"[{name}]: {key} is expected to be a path (text), found {v!r:.40}" for key, v in paths.items() if not isinstance(v, str)
-        ]
-        call = {key: table[key] for key in self._call if key in table}
-        for key, value in call.items():
-            if not isinstance(value, self._call[key]):
-                self.faults.append(f"[{name}]: {key} is expected to be {_called(*self._call[key])}, found {value!r:.60}")
-        known = {*self._call, *_PATHS.get(name, ()), *(("equals",) if name == "status" else ())}
-        self.faults += [f"[{name}]: {key!r} is not known; expected {', '.join(sorted(known))}" for key in sorted(table.keys() - known)]
-        if self._needed not in table:
-            self.faults.append(f"[{name}] has no `{self._needed}`")
-        allowed = STEPS[name] | (_ALWAYS if "open" in self.given and name != "open" else {"namespace"})
-        self.faults += [
-            f"[{name}]: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(allowed))}"
-            for odd in sorted(names_in(call) - allowed)
-        ]
-        if self.faults:
-            return Step(name, call) if isinstance(table, Mapping) else None
-        listed = paths.pop("hits", "")
-        return Step(name, call, listed, equals=table.get("equals"), **paths)
-
-
-def _called(*kinds: type) -> str:
-    names = {str: "text", dict: "a table", list: "a list", bool: "true or false"}
-    return " or ".join(names.get(kind, kind.__name__) for kind in kinds)
 
 
 class Described:
@@ -352,7 +99,7 @@ class Described:
     async def _add(self, item: Item) -> Receipt:
         step = self.description.steps["add"]
         dated = "time" in names_in(step.call)
-        values = {name: getattr(item, name) for name in _ITEM - {"content"}} | {"content": spoken(item) if dated else told(item)}
+        values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {"content": spoken(item) if dated else told(item)}
         try:
             ident = at(await self._ask("add", values), step.id)
         except (Failed, NotThere) as error:

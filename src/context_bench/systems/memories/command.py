@@ -18,10 +18,11 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.ledger import current_ledger
 from context_bench.core.memory import Capability, Hit, Item, NotSupported, Receipt
 from context_bench.llm.redact import redact
-from context_bench.systems.memories._described import at, hit_of, read_description
+from context_bench.systems.memories._description import hit_of
 from context_bench.systems.memories._listed import spoken
 from context_bench.systems.memories._program import Finished, run_program
 from context_bench.systems.memories.adapting import told
+from context_bench.systems.templates import at, read_description
 
 BINARY = "openclaw-cortex"
 TIMEOUT = 30.0

@@ -19,7 +19,9 @@ from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
 from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
-from context_bench.systems.memories._described import Described, Description, NotThere, Reading, Step, fill, names_in, read_description
+from context_bench.systems.memories._described import Described, NotThere
+from context_bench.systems.memories._description import Description, Reading, Step
+from context_bench.systems.templates import fill, names_in, read_description
 
 _LARGEST = 64 * 2**20
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}

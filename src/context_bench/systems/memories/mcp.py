@@ -18,8 +18,10 @@ from context_bench.core.errors import BadInput, BadReply, MissingExtra, Refused,
 from context_bench.core.jsontext import load_json
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import bare_url, redact
-from context_bench.systems.memories._described import Described, Description, Reading, Step, fill, read_description
+from context_bench.systems.memories._described import Described
+from context_bench.systems.memories._description import Description, Reading, Step
 from context_bench.systems.memories.http import auth_of
+from context_bench.systems.templates import fill, read_description
 
 _KEYS: dict[str, tuple[type, ...]] = {"tool": (str,), "arguments": (dict,)}
 _FORMATS = ("json", "lines", "blocks")
