@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
+from context_bench.llm import price_memory
 
 #: Output tokens assumed at worst when a request sets no maximum and the model's window is larger.
 UNLIMITED_OUTPUT = 16_384
@@ -36,15 +38,21 @@ class OwnPrice:
         cached = read * self._rate(self.cache_read) + write * self._rate(self.cache_write)
         return (plain * self.input + cached + (usage.output_tokens or 0) * self.output) / 1e6
 
+    @property
+    def rates(self) -> tuple[float, float, float, float]:
+        """Input, output, cache read, cache write."""
+        return self.input, self.output, self._rate(self.cache_read), self._rate(self.cache_write)
+
     def _rate(self, cached: float | None) -> float:
         return self.input if cached is None else cached
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A price as four rates (`None`: it is not that simple), and where the table has it."""
+    """A price as four rates (`None`: it is not that simple), the model's window, and where the table has it."""
 
     flat: OwnPrice | None
+    window: int | None = None
     listed: tuple[Any, ...] = ()  # (provider, model)
 
 
@@ -98,7 +106,7 @@ class GenaiPrices:
 
     def _most_output(self, model: str, prompt_tokens: int) -> int:
         known = self._of_model(model)
-        window = known.listed[1].context_window if known and known.listed else None
+        window = known.window if known else None
         return max(1, min(UNLIMITED_OUTPUT, window - prompt_tokens)) if window else UNLIMITED_OUTPUT
 
     def _look_up(self, model: str) -> _Known | None:
@@ -106,6 +114,20 @@ class GenaiPrices:
         for name in (model, "*"):
             if name in self.overrides:
                 return _Known(self.overrides[name])
+        if "genai_prices" in sys.modules:  # loaded, and perhaps given prices of its owner's
+            return self._listed(model)
+        table = version("genai-prices")
+        seen, rates = price_memory.recalled(table, self.date, model)
+        if seen:
+            return None if rates is None else _Known(OwnPrice(*rates[:4]), rates[4])
+        known = self._listed(model)
+        if known is None:
+            price_memory.keep(table, self.date, model, None)
+        elif known.flat is not None:
+            price_memory.keep(table, self.date, model, (*known.flat.rates, known.window))
+        return known
+
+    def _listed(self, model: str) -> _Known | None:
         from genai_prices.data_snapshot import get_snapshot
 
         provider, _, bare = model.rpartition("/")
@@ -114,7 +136,7 @@ class GenaiPrices:
                 listed = get_snapshot().find_provider_model(reference, None, provider_id, None)
             except LookupError:
                 continue
-            return _Known(self._flat(*listed), listed)
+            return _Known(self._flat(*listed), listed[1].context_window, listed)
         return None
 
     def _flat(self, provider: Any, model: Any) -> OwnPrice | None:

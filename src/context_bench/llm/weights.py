@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.llm.folders import cache_folder as cache_folder
 from context_bench.llm.redact import redact
 
 
@@ -49,12 +50,6 @@ SMOLLM2 = Weights(
 VARIABLE = "CONTEXT_BENCH_GGUF"
 FETCH = "context-bench model fetch"
 Progress = Callable[[str], None]
-
-
-def cache_folder() -> Path:
-    """Where model files are kept: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench`."""
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "context-bench"
 
 
 def find_weights(path: str | os.PathLike[str] | None = None) -> Path | None:

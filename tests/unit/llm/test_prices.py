@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
+import subprocess
+import sys
+from pathlib import Path
 
 import genai_prices
 import pytest
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Usage
+from context_bench.llm import price_memory
 from context_bench.llm.prices import UNLIMITED_OUTPUT, GenaiPrices, PricedAs
 
 MILLION = 1_000_000
@@ -87,3 +92,45 @@ def test_worst_case_takes_the_dearest_rate_and_all_output() -> None:
 def test_priced_as_another_model() -> None:
     prices: Prices = PricedAs(GenaiPrices(on=DAY), "gpt-4o-mini")
     assert prices.cost(Usage(MILLION, 0), "smollm2") == pytest.approx(0.15)
+
+
+def in_a_new_process(model: str) -> tuple[object, bool]:
+    """(cost of a usage, whether the table was loaded)."""
+    code = (
+        "import sys, datetime; from context_bench.core.records import Usage; from context_bench.llm.prices import GenaiPrices;"
+        f"prices = GenaiPrices(on=datetime.date(2026, 1, 15)); print([prices.cost(Usage(999, 77, 55, 3), {model!r}),"
+        f"prices.worst_case({model!r}, 16_000, None), 'genai_prices' in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    *costs, loaded = ast.literal_eval(told)
+    return costs, loaded
+
+
+@pytest.mark.parametrize("model", ["gpt-3.5-turbo", "our-own-model"])
+def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    old = tmp_path / "context-bench" / "prices-0-2020-01-01.json"
+    old.parent.mkdir()
+    old.write_text("{}")
+    asked = in_a_new_process(model)
+    assert asked[1]
+    assert in_a_new_process(model) == (asked[0], False)
+    assert not old.exists()
+
+
+@pytest.mark.parametrize("told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", null]}', '{"m": [1, 2, -3, 4, null]}', "[" * 9999])
+def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    price_memory.keep("1", "2026-01-15", "other", None)
+    (file,) = tmp_path.rglob("prices-*")
+    file.write_text(told)
+    assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
+    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 9000))
+    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 9000))
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "context-bench").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    price_memory.keep("1", "2026-01-15", "m", None)
+    assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
