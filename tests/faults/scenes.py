@@ -183,6 +183,14 @@ class Odd:
     def has_no_memory(self, example):
         raise MemoryError
 
+    def leaks(self, example):
+        self.kept = []
+        for size in (10_000_000, 100_000, 1_000):  # until there is nothing left, and it is never given back
+            with contextlib.suppress(MemoryError):
+                while True:
+                    self.kept.append(bytearray(size))
+        raise MemoryError("nothing is left")
+
     def forks(self, example):
         os.fork()
         return {**example, "response": "fine"}

@@ -1,5 +1,7 @@
 """Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run is resumable."""
 
+import signal
+
 import pytest
 
 OWN_FAILURES = {
@@ -47,6 +49,21 @@ def test_what_it_does_to_the_process_harms_no_row(odd, place, kind, on_loop):
     assert (said["done"], said["failed"], said["rows"]) == (6, 0, 6)
     assert said["unjudged"] == [4]  # its evaluator panics there
     assert not any((place / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_one_that_eats_all_memory_costs_its_own_row_at_most_the_run_and_no_stored_row(odd, on_loop):
+    status, said, out = odd("leaks", on_loop=on_loop, fault={"memory": 30_000_000})
+    if status == 0:
+        assert (said["done"], said["failed"], said["rows"]) == (6, 1, 6)
+        assert said["errors"]["4"].startswith("MemoryError")
+    else:  # on the loop it also takes the memory of libraries that can only give up
+        assert on_loop
+        assert status == -signal.SIGABRT, out
+    status, said, out = odd("well")
+    assert status == 0, out
+    assert (said["failed"], said["rows"]) == (0, 6)
+    assert said["done"] <= 2  # the four before it were stored
 
 
 def test_one_that_ends_the_process_leaves_a_run_that_goes_on(odd):
