@@ -16,7 +16,8 @@ from context_bench.core.records import Example
 from context_bench.llm.background import run_sync
 from context_bench.sandbox import Limits, Outcome, Sandbox, Unit, find_sandbox, run
 
-_PROGRAM = Unit(Path(__file__).with_name("code_program.py"))
+_PARTS = ("code_packing.py", "code_sides.py", "code_program.py")
+_PROGRAM = Unit(*map(Path(__file__).with_name, _PARTS), apart=("tests",))
 
 
 class CodeExecution:
@@ -27,13 +28,17 @@ class CodeExecution:
     run an example of neither form is not scored. `timeout`: seconds for the program and its tests; `memory`: MiB for everything it
     holds; `at_once`: sandboxes at one time (default: one per core).
 
+    Program and tests are two processes: what the program returns is compared as plain data. Objects of its own classes can be called, and
+    have attributes and items, but equal no plain value, whatever their `==` says; it is lost on them what else is done to a list that is
+    one of their attributes. Tests that derive classes from the program's, look at its source or seed its random numbers fail.
+
     The program has no network, environment, home or files but an empty /tmp (see `context_bench.sandbox`); whatever it breaks is its own
     score of 0.0. Raises `BadInput` for a limit that is no number above 0, `MissingProgram` where there is no sandbox, `SandboxFailed` if
     one does not start: none of them is the program's fault.
     """
 
     name = "code_execution"
-    version = "1"
+    version = "2"  # 1: tests and program shared a process
     fields = ("pass_at_1",)
 
     def __init__(self, timeout: float = 10.0, *, memory: int = 1024, at_once: int | None = None) -> None:

@@ -1,5 +1,7 @@
 """From a model's reply to a program, and its run against the tests. Runs inside the sandbox: nothing of a reply is parsed on the host.
 
+Program and tests are two processes: `far` and `main`. What the program gives is compared as plain data, where it cannot reach.
+
 A reply may be a whole program, the body of the function that the context begins (indented or not, or with only its first line's
 indentation lost), in a Markdown fence or with prose around it. Several *readings* of the reply are tried in turn, the literal one first,
 and for each the three ways in which it can be a program; the first that is one counts. Nothing is run to find that out.
@@ -15,12 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from context_bench.evaluators.code_sides import Side  # inside, its text comes before this one
+
 _TREE = 0x400  # compile() stops at the syntax tree (ast.PyCF_ONLY_AST)
 _NOT_PYTHON = (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError)
 _LANGUAGES = ("", "python", "py", "python3", "py3", "python2", "ipython")
 _STARTS = ("def ", "async def ", "class ", "import ", "from ", "@")
 #: A definition in prose is looked for over at most so many pieces, so that the search ends.
 _PIECES = 40
+#: Modules that tests use as the program's imports left them: the tests take their own.
+_TOOLS = {"math", "cmath", "re", "string", "collections", "itertools", "functools", "operator", "heapq", "bisect", "random", "copy"}
+_TOOLS |= {"statistics", "decimal", "fractions", "datetime", "json", "sys"}
 
 FunctionDef = _ast.FunctionDef | _ast.AsyncFunctionDef
 
@@ -29,22 +36,82 @@ class NoProgram(Exception):
     """The reply is no Python, however it is read."""
 
 
-def main(data: dict[str, Any], run: Any = exec, build: Any = compile) -> None:
-    """Run setup, program and tests in one namespace; returns only if every test held.
+def far(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any = compile) -> None:
+    """The program's process: run setup and program, then do what the tests ask for.
 
-    `data`: `response`, `context` (may be empty), `entry_point` (may be empty), `setup` and `tests` (lists of source texts).
+    `data`: `response`, `context` (may be empty), `entry_point` (may be empty) and `setup` (a list of source texts). The tests are not known
+    here, and nothing of this process gets to them but plain data.
     """
-    module = type(sys)("program")  # a module of its own, registered: dataclasses and pickle look theirs up
-    sys.modules["program"] = module
-    space = module.__dict__
-    setup = [build(text, "<setup>", "exec", dont_inherit=True) for text in data["setup"]]
+    side = Side(read, write, {}, open_to_all=True)
+    sys.stdout = side
+    space = _module()
+    side.number(space)
+    side.number(lambda names: side.share(space, names))
+
+    def load() -> None:
+        setup = [build(text, "<setup>", "exec", dont_inherit=True) for text in data["setup"]]
+        trees = program(data["response"], data["context"], data["entry_point"])
+        # Before and after: a program may need the setup's classes to be defined, and tests mean those, not the program's own copies.
+        for code in (*setup, *(build(tree, "<program>", "exec", dont_inherit=True) for tree in trees), *setup):
+            run(code, space)
+
+    side.answer(load)
+    side.serve()
+
+
+def main(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any = compile) -> None:
+    """The tests' process: returns only if every test held. `data`: as `far` gets it, and `tests` (a list of source texts)."""
+    side = Side(read, write, {}, open_to_all=False)
     tests = [build(text, "<test>", "exec", dont_inherit=True) for text in data["tests"]]
-    parts = [
-        build(tree, "<program>", "exec", dont_inherit=True) for tree in program(data["response"], data["context"], data["entry_point"])
-    ]
-    # Before and after: a program may need the setup's classes to be defined, and tests mean those, not the program's own copies.
-    for code in (*setup, *parts, *setup, *tests):
+    side.first()
+    space = _module()
+    for text in data["setup"]:
+        run(build(text, "<setup>", "exec", dont_inherit=True), space)
+    theirs = side.remote(0)
+    used = [_used(code) for code in tests]
+    frame, entry = _tree_of(data["context"].replace("\r\n", "\n")), data["entry_point"].split("(")[0].split(".")[0].strip()
+    if frame and (_names(frame) - {entry}) & set().union(*used):
+        run(build(frame, "<context>", "exec", dont_inherit=True), space)  # what the task gives, as the task gives it
+    space.pop(entry, None)
+    own = [name for name, value in space.items() if isinstance(value, type) and value.__module__ == "program"]
+    side.share(space, own)
+    side.remote(1)(own)
+    for name in _asked_for(used, space, entry):
+        if name in _TOOLS:
+            space[name] = __import__(name)
+            continue
+        try:
+            space[name] = theirs[name]
+        except KeyError:
+            continue  # then it is a name of the tests' own
+    for code in tests:
         run(code, space)
+
+
+def _module() -> dict[str, Any]:
+    """The names of a module of its own, registered: dataclasses and pickle look theirs up."""
+    module = type(sys)("program")
+    sys.modules["program"] = module
+    return module.__dict__
+
+
+def _used(code: Any) -> set[str]:
+    """Every name that a piece of code and the functions in it may look up."""
+    return set(code.co_names).union(*(_used(each) for each in code.co_consts if hasattr(each, "co_names")))
+
+
+def _asked_for(used: list[set[str]], space: dict[str, Any], entry: str) -> list[str]:
+    """The names that tests expect of the program. Not those that have a meaning without it: a program's own `abs` would judge itself.
+
+    Only where there is no other name to be tested is a name like `sum` the program's; then it has to be in every test.
+    """
+    usual = sys.modules["builtins"].__dict__
+    wanted = {name for name in set().union(*used) if name not in space and name not in usual and not name.startswith("__")}
+    if entry:
+        wanted |= {entry}
+    elif not wanted - _TOOLS:
+        wanted |= {name for name in set.intersection(*used) if callable(usual.get(name)) and not isinstance(usual[name], type)}
+    return sorted(wanted)
 
 
 def program(response: str, context: str = "", entry_point: str = "") -> list[_ast.Module]:

@@ -3,11 +3,13 @@
 This file is not imported but sent into the sandbox and run there, by whatever Python is found there, with the standard library only;
 every import is paid for in each run, so there are few.
 
-The host sends a job, then a word it keeps to itself. The word is read when the child exists but does not run yet, so that the child's
-memory never holds it: what the host reads back with the word in front comes from this process. The child in turn holds a token, which it
-gives back when the program has run to its end, so that leaving early by whatever door, with whatever status, is not an end. A program that
-goes looking for the token in its own process would find it, as it could redefine `==`; no test harness that runs beside its program
-keeps that out.
+The host sends a job, the data, then a word it keeps to itself. The word is read when the child exists but does not run yet, so that the
+child's memory never holds it: what the host reads back with the word in front comes from this process. The child in turn holds a token,
+which it gives back when `main` has run to its end, so that leaving early by whatever door, with whatever status, is not an end.
+
+Code that goes looking for the token in its own process would find it. So a unit that runs what it does not trust is two processes: the
+one with that code is made before there is a token and before the data is read, and may not look into the others, which are closed to
+debuggers and to readers of `/proc`.
 """
 
 # pathlib and contextlib would be imported for each run:
@@ -17,6 +19,7 @@ from __future__ import annotations
 import marshal
 import os
 import resource
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -28,10 +31,16 @@ _DISK = ("/tmp", "/dev/shm")
 
 
 def supervise(job: dict[str, Any]) -> None:
-    """Run `job["unit"]`'s `main(job["data"])` under its limits; write "S", and in the end the host's word, 1 or 0, and what happened."""
+    """Run `job["unit"]`'s `main(data)` under its limits; write "S", and in the end the host's word, 1 or 0, and what happened."""
     os.write(1, b"S")
     os.umask(0o077)
     _open_to_all("/tmp")
+    _close_to_others()
+    pipes: tuple[int, ...] = ()
+    if job["far"] is not None:
+        job["processes"] += 1
+        pipes = _far(job)
+    data = marshal.loads(_piece())
     token = os.urandom(WORD)
     told, tell = os.pipe()
     gate, go = os.pipe()
@@ -41,9 +50,9 @@ def supervise(job: dict[str, Any]) -> None:
         os.close(go)
         os.read(gate, 1)
         os.close(gate)
-        _program(job, token, tell)
-    os.close(tell)
-    os.close(gate)
+        _program(job, "main", (data, *pipes), token, tell)
+    for handle in (tell, gate, *pipes):
+        os.close(handle)
     word = _exactly(0, WORD)
     os.write(go, b"!")
     end, passed = _watch(child, job), False
@@ -51,6 +60,31 @@ def supervise(job: dict[str, Any]) -> None:
         os.set_blocking(told, False)
         passed, end = _said(told, token)
     os.write(1, word + (b"1" if passed else b"0") + end.encode("utf-8", "replace")[:1000])
+
+
+def _far(job: dict[str, Any]) -> tuple[int, int]:
+    """Start the other process of the unit; where its answers are read, and what it is asked is written."""
+    theirs, ask = os.pipe()
+    answers, tell = os.pipe()
+    if os.fork() == 0:
+        os.close(ask)
+        os.close(answers)
+        _program(job, "far", (job["far"], theirs, tell), b"", None)
+    os.close(theirs)
+    os.close(tell)
+    job["user"] = job["user"] and job["user"] + 1
+    return answers, ask
+
+
+def _close_to_others() -> None:
+    """Let no process of the same user look into this one, nor into its children, or change them (`PR_SET_DUMPABLE`)."""
+    try:
+        import _ctypes  # ctypes itself would be paid for in each run
+
+        library: Any = _ctypes
+        library.call_function(library.dlsym(library.dlopen(None, 0), "prctl"), (4, 0, 0, 0, 0))
+    except (ImportError, AttributeError, OSError):
+        pass
 
 
 def _open_to_all(folder: str) -> None:
@@ -137,8 +171,8 @@ def _said(told: int, token: bytes) -> tuple[bool, str]:
     return False, said.decode("utf-8", "replace") or "left before its end"
 
 
-def _program(job: dict[str, Any], token: bytes, tell: int) -> NoReturn:
-    """The child: take the limits on, run, tell. Never returns."""
+def _program(job: dict[str, Any], entry: str, given: tuple[Any, ...], token: bytes, tell: int | None) -> NoReturn:
+    """A child: take the limits on, run, tell. Never returns."""
     # Kept here, where a program that replaces the module's functions does not reach them.
     write, leave, pid = os.write, os._exit, os.getpid
     mine = pid()
@@ -150,15 +184,17 @@ def _program(job: dict[str, Any], token: bytes, tell: int) -> NoReturn:
         os.close(null)
         _limit(job)
         space: dict[str, Any] = {"__name__": "unit"}
-        exec(job["unit"], space)
-        space["main"](job["data"])
+        for code in job["unit"]:
+            exec(code, space)
+        sys.path[:] = [place for place in sys.path if place]  # nothing is imported that was written here
+        space[entry](*given)
         word = token
     except BaseException as error:
         try:
             word = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[:500]
         except BaseException:
             word = b"failed"
-    if pid() == mine:  # a fork of the program that ran to the end is not the program
+    if tell is not None and pid() == mine:  # a fork of the program that ran to the end is not the program
         write(tell, word)
     leave(0)
 
@@ -186,4 +222,9 @@ def _limit(job: dict[str, Any]) -> None:
 
 def begin() -> None:
     """Read the job that the host sends and do it."""
-    supervise(marshal.loads(_exactly(0, int.from_bytes(_exactly(0, 8), "big"))))
+    supervise(marshal.loads(_piece()))
+
+
+def _piece() -> bytes:
+    """The next thing that the host sends."""
+    return _exactly(0, int.from_bytes(_exactly(0, 8), "big"))

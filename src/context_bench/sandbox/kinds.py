@@ -59,6 +59,8 @@ class Bubblewrap:
 
     def command(self, boot: str, limits: Limits) -> list[str]:
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if self.as_root else ["--unshare-user"]
+        if not self.as_root and os.geteuid() == 0:  # bwrap would leave root what it takes from everybody else
+            rights += ["--cap-drop", "ALL"]
         apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         places = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--tmpfs", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/"]
         python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)

@@ -43,15 +43,19 @@ class Outcome:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class Unit:
-    """A source file whose `main(data)` is run inside; it may use the standard library only."""
+    """Source files, run inside one after the other; they may use the standard library only. `main(data)` of the last one is the unit.
 
-    path: Path
+    `apart`: the unit is two processes, connected by two pipes: `far(data, read, write)`, which does not get what stands under these names,
+    and `main(data, read, write)`, whose end is the unit's.
+    """
 
-    def code(self, compiled: bool) -> CodeType | str:
+    def __init__(self, *paths: Path, apart: tuple[str, ...] = ()) -> None:
+        self.paths, self.apart = paths, apart
+
+    def code(self, compiled: bool) -> list[CodeType | str]:
         """Ready to be sent: compiled for the same interpreter, else as text."""
-        return _compiled(self.path) if compiled else self.path.read_text("utf-8")
+        return [_compiled(path) if compiled else path.read_text("utf-8") for path in self.paths]
 
 
 @cache
@@ -69,8 +73,10 @@ async def run(sandbox: Sandbox, unit: Unit, data: dict[str, Any], limits: Limits
     """
     word = secrets.token_bytes(WORD)
     same = sandbox.same_python
-    job = {"unit": unit.code(same), "data": data, "user": sandbox.user(), "count_by_user": sandbox.count_by_user, **asdict(limits)}
-    sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in (_dumped(_INSIDE.code(same)), _dumped(job)))
+    job = {"unit": unit.code(same), "user": sandbox.user(), "count_by_user": sandbox.count_by_user, **asdict(limits)}
+    job["far"] = {name: value for name, value in data.items() if name not in unit.apart} if unit.apart else None
+    pieces = map(_dumped, (_INSIDE.code(same)[0], job, data))
+    sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
     out, err, ended = await _talk(sandbox.command(_BOOT, limits), sandbox.environment(), sent + word, limits.timeout + _GRACE)
     if not out.startswith(b"S"):
         said = " ".join(err.decode("utf-8", "replace").split())[-500:] or ended
