@@ -178,7 +178,7 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
         result.manifest["margin"] = {**planned, "score_field": field}
     result.notes = [*manifest.get("notes", []), *limit_notes(manifest)]
     changes = _changes(manifest, field if score_field else None, margin)
-    _add_numbers(result, lambda system: rows(store, record.id, system), field, margin, " and ".join(changes))
+    _add_numbers(result, _tallied(result, lambda system: rows(store, record.id, system)), field, margin, " and ".join(changes))
     _add_setups(result, store, record.id)
     if worth := _worth(manifest, field):
         result.notes.append(worth)
@@ -204,6 +204,26 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
 
         add_compression(result, about, ((each.row, each.example, each.output) for each in answered(store, record.id)))
     return result
+
+
+def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) -> Callable[[str], Iterable[EvalRow]]:
+    """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be read for it again."""
+    from context_bench.reports.tally import Tallying
+
+    rows: Any = result.rows
+    passing = [name for cell in result.manifest["cells"] for name in cell["systems"]]
+    if passing != rows.systems:
+        return rows_of
+    tallying = Tallying()
+
+    def read(system: str) -> Iterator[EvalRow]:
+        for row in rows_of(system):
+            tallying.add(row)
+            yield row
+        if system == passing[-1]:
+            rows.tallies = tallying.result()
+
+    return read
 
 
 def _add_numbers(

@@ -110,8 +110,8 @@ def _of_probes() -> frozenset[str]:
 
 
 def gather(result: Result) -> Material:
-    """Reads the rows once and drops from the summary what was not measured."""
-    found = tally(result.rows)
+    """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
+    found = getattr(result.rows, "tallies", None) or tally(result.rows)
     systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
     baselines = [each.baseline for each in result.comparisons]
     estimates = {

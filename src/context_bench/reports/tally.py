@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -108,10 +108,13 @@ class Tally:
     def add(self, row: EvalRow) -> None:
         """Take one row in."""
         self.add_scores(row)
-        self._rest(row)
-        self.cost.add(first(row.usage, "cost", "cost_usd", "usd"))
-        self.inexact += row.wire.get("exact") is False
-        self.seen.add(row.wire)
+        if row.usage:
+            self._used(row.usage)
+        if row.output_tokens is not None:
+            self.sources[source_of(row)] += 1
+        if row.wire:
+            self.inexact += row.wire.get("exact") is False
+            self.seen.add(row.wire)
         if not row.failed:
             _append(self.latency, number(row.latency))
             _append(self.ttft, _ttft(row))
@@ -141,13 +144,18 @@ class Tally:
         if was and (self.instance is None or (self.instance[1].failed and not row.failed)):
             self.instance = (place, row)
 
-    def _rest(self, row: EvalRow) -> None:
-        self.billed.add(first(row.usage, "input_tokens", "prompt_tokens"))
-        self.cached.add(first(row.usage, "cache_read"))
-        self.written.add(first(row.usage, "cache_write"))
-        self.completion.add(first(row.usage, "output_tokens", "completion_tokens"))
-        if row.output_tokens is not None:
-            self.sources[source_of(row)] += 1
+    def of_scores(self) -> Tally:
+        """What `add_scores` alone would have made of the same rows."""
+        made = Tally(self.rows, self.failed, *map(replace, (self.sent, self.forwarded, self.paired_sent, self.paired_forwarded)))
+        made.grown, made.scores = self.grown, {name: replace(each) for name, each in self.scores.items()}
+        return made
+
+    def _used(self, usage: Mapping[str, Any]) -> None:
+        self.billed.add(first(usage, "input_tokens", "prompt_tokens"))
+        self.cached.add(first(usage, "cache_read"))
+        self.written.add(first(usage, "cache_write"))
+        self.completion.add(first(usage, "output_tokens", "completion_tokens"))
+        self.cost.add(first(usage, "cost", "cost_usd", "usd"))
 
     @property
     def compression(self) -> float | None:
@@ -177,31 +185,65 @@ class Tallies:
 
 def tally(rows: Iterable[EvalRow]) -> Tallies:
     """Sums of all rows. Lines keep the order in which they first occur."""
-    found = Tallies()
-    examples = _Distinct()
-    names: set[str] = set()
-    shapes: dict[str, None] = {}
+    tallying = Tallying()
     for row in rows:
-        shape = shape_of(row)
-        shapes[shape or ""] = None
-        line: Line = (row.system, shape)
+        tallying.add(row)
+    return tallying.result()
+
+
+class Tallying:
+    """The pass over the rows, one by one, for who reads them for something else as well."""
+
+    def __init__(self) -> None:
+        self._found = Tallies()
+        self._examples = _Distinct()
+        self._names: set[str] = set()
+        self._only: dict[Line, str] = {}  # lines whose rows are all of one dataset, which so needs no sums of its own
+
+    def add(self, row: EvalRow) -> None:
+        """Take one row in."""
+        found = self._found
+        line: Line = (row.system, shape_of(row))
         if (whole := found.lines.get(line)) is None:
             whole = found.lines[line] = Tally()
-        if (part := found.datasets.get((line, row.dataset))) is None:
-            part = found.datasets[line, row.dataset] = Tally()
+            self._only[line] = row.dataset
+        if self._only.get(line) != row.dataset:
+            self._by_dataset(line, whole, row)
         whole.add(row)
         whole.add_change(found.rows, row)
+        if row.errors:
+            self._failures(row)
+        self._examples.add(hash((row.dataset, row.example_id)))
+        self._names.update(row.scores)
+        found.rows += 1
+        if row.trial >= found.trials:
+            found.trials = row.trial + 1
+
+    def result(self) -> Tallies:
+        """What all rows so far come to."""
+        found = self._found
+        for line, name in self._only.items():
+            found.datasets[line, name] = found.lines[line].of_scores()
+        places = {line: place for place, line in enumerate(found.lines)}
+        found.datasets = dict(sorted(found.datasets.items(), key=lambda entry: places[entry[0][0]]))
+        found.score_names, found.examples = sorted(self._names), self._examples.count()
+        shapes = dict.fromkeys(shape or "" for _, shape in found.lines)
+        found.shapes = [shape for shape in shapes if shape]
+        return found if len(shapes) > 1 else _shapeless(found)
+
+    def _by_dataset(self, line: Line, whole: Tally, row: EvalRow) -> None:
+        parts = self._found.datasets
+        if (only := self._only.pop(line, None)) is not None:
+            parts[line, only] = whole.of_scores()
+        if (part := parts.get((line, row.dataset))) is None:
+            part = parts[line, row.dataset] = Tally()
         part.add_scores(row)
+
+    def _failures(self, row: EvalRow) -> None:
         for source, error in row.errors.items():
             kind = failure_class(error)
-            found.failures.setdefault(row.system, {}).setdefault(source, Counter())[kind] += 1
-            found.samples.setdefault((row.system, source, kind), str(error).partition(":")[2].strip()[:300])
-        examples.add(hash((row.dataset, row.example_id)))
-        names.update(row.scores)
-        found.rows += 1
-        found.trials = max(found.trials, row.trial + 1)
-    found.score_names, found.examples, found.shapes = sorted(names), examples.count(), [shape for shape in shapes if shape]
-    return found if len(shapes) > 1 else _shapeless(found)
+            self._found.failures.setdefault(row.system, {}).setdefault(source, Counter())[kind] += 1
+            self._found.samples.setdefault((row.system, source, kind), str(error).partition(":")[2].strip()[:300])
 
 
 class _Distinct:

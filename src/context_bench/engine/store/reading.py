@@ -41,12 +41,18 @@ def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
 
 
 class StoredRows(Sequence[EvalRow]):
-    """Rows of a stored run, a chunk of them in memory at a time."""
+    """Rows of a stored run, a chunk of them in memory at a time.
+
+    `systems`: whose they are, in their order. `tallies`: what a pass over all of them found for a page; reports read no row for it again.
+    """
+
+    tallies: Any = None
 
     def __init__(self, store: Store, run: int, arms: list[tuple[int, str]]) -> None:
         self._store = store
         self._run = run
         self._arms = arms
+        self.systems = [name for _, name in arms]
         self._length: int | None = None
         self._chunk: tuple[int, list[EvalRow]] = (0, [])
 
