@@ -43,6 +43,7 @@ COMMANDS = {
     "rescore": Command("runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("runs:export", "Everything a run found, for other programs."),
     "import": Command("importing:command", "Answers that were given elsewhere, as a stored run."),
+    "copy": Command("copying:command", "Runs from one store to another, whole."),
     "purge": Command("runs:purge", "Remove runs older than an age."),
     "tap": Command("tap:command", "Record what really reaches a provider."),
     "serve": Command("serve:command", "Any system or control as a proxy."),

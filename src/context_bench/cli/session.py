@@ -200,7 +200,7 @@ def run_name(store: Any, options: RunOptions) -> str | None:
         return options.run
     if options.resume != "last":
         return str(run_of(store, options.resume).name)
-    unfinished = next((run for run in list_runs(store) if run.status != "done"), None)
+    unfinished = next((run for run in list_runs(store) if run.status not in ("done", "copying")), None)
     if unfinished is None:
         raise BadInput("--resume: every run in the store is finished; name one, or leave --resume out")
     return str(unfinished.name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from context_bench.engine.progress import Progress, RichProgress
     from context_bench.engine.runner import Executed, execute, rescore
     from context_bench.engine.store.cleaning import purge
+    from context_bench.engine.store.copying import Copied, copy_run
     from context_bench.engine.store.reading import canonical, differences, export, rows, same_examples
     from context_bench.engine.store.replies import StoredReplies
     from context_bench.engine.store.setups import setups
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arm",
+    "Copied",
     "Executed",
     "Progress",
     "RichProgress",
@@ -34,6 +36,7 @@ __all__ = [
     "WatchLog",
     "WatchRecord",
     "canonical",
+    "copy_run",
     "differences",
     "execute",
     "export",
@@ -64,6 +67,8 @@ __getattr__, __dir__ = lazy(
         ".runner:execute",
         ".runner:rescore",
         ".store.cleaning:purge",
+        ".store.copying:Copied",
+        ".store.copying:copy_run",
         ".store.reading:canonical",
         ".store.reading:differences",
         ".store.reading:export",
