@@ -14,11 +14,12 @@ from context_bench.datasets.recall_lab import LANGUAGES, TYPES, lab
 from context_bench.evaluators.answer_quality import AnswerQuality
 from context_bench.evaluators.retrieval import Retrieval
 from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.bridge import NOT_MENTIONED, Bridge
+from context_bench.systems.memories.bridge import Bridge
 from context_bench.systems.memories.full_context import FullContext
 from context_bench.systems.memories.none import NoMemory
 from context_bench.systems.memories.oracle import Oracle
 from context_bench.systems.memories.random_pick import RandomPick
+from context_bench.systems.memories.reader import NOT_MENTIONED
 from context_bench.systems.memories.recency import Recency
 from context_bench.testing.lab_reader import LabReader
 

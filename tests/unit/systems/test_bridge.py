@@ -14,8 +14,9 @@ from context_bench.llm.servers import ModelServer
 from context_bench.systems import OpenAIProxy
 from context_bench.systems.memories import Bridge, as_memory, make_memory
 from context_bench.systems.memories._granularity import Provenance, joined
+from context_bench.systems.memories._hits import rendered
 from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.bridge import READER_PROMPT, rendered
+from context_bench.systems.memories.reader import READER_PROMPT
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -20,26 +18,17 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, Failed, SetupFailed, Stop, SystemFailed, describe
 from context_bench.core.keys import hash_text
 from context_bench.core.ledger import current_ledger, open_ledger
-from context_bench.core.memory import Hit, Item, Memory, Receipt, count_packed, dated, unpacking
+from context_bench.core.memory import Hit, Item, Memory, count_packed, unpacking
 from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.memories._granularity import Provenance, joined
+from context_bench.systems.memories._hits import Shown, rendered
+from context_bench.systems.memories._ingest import Ingest
+from context_bench.systems.memories._timing import timed
 from context_bench.systems.memories.adapting import Answer, as_answer
-
-NOT_MENTIONED = "Not mentioned"
-
-#: What a reader is told unless it has a system prompt of its own.
-READER_PROMPT = f"""You answer a question from memories of past conversations. Each memory is one paragraph; a date in square brackets
-says when it was said. Use only what the memories say. If they contradict each other, the later one holds. Work out times that are told
-relative to a date.
-Answer as briefly as possible: a name, a date, a number or one short phrase, no explanation.
-If the memories do not hold the answer, say: {NOT_MENTIONED}."""
-
-_MOST_FAILED = 0.05  # share of a group's items that a memory may lose before its answers say nothing about it
-_BATCH = 100
-_SHOWN = 5  # errors kept in the facts
+from context_bench.systems.memories.reader import READER_PROMPT, abstained, prompted
 
 
 @dataclass(slots=True)
@@ -50,23 +39,6 @@ class _Ready:
     sources: dict[str, tuple[str, ...]]  # id of what was handed over → ids of its turns, where it is not a turn itself
     provenance: Provenance
     failure: SetupFailed | None = None
-
-
-@dataclass(slots=True)
-class _Storing:
-    """What came of handing the items over."""
-
-    acknowledged: int = 0
-    failed: int = 0
-    errors: list[str] = field(default_factory=list)
-    each: list[float] = field(default_factory=list)  # seconds of every call that came back
-    calls: int = 0
-
-    def lose(self, number: int, why: str) -> None:
-        """Some items were not stored."""
-        self.failed += number
-        if len(self.errors) < _SHOWN and why not in self.errors:
-            self.errors.append(why)
 
 
 class Bridge:
@@ -105,7 +77,7 @@ class Bridge:
         if not memory.capabilities & {"search", "answer"}:
             raise BadInput(f"memory {memory.name!r} can neither search nor answer: its capabilities are {sorted(memory.capabilities)}")
         self.memory, self.k, self.budget_tokens = memory, k, budget_tokens
-        self.reader = _prompted(reader, prompt)
+        self.reader = prompted(reader, prompt)
         self.name = name or memory.name
         self.model = getattr(reader, "model", None)
         self.flush_seconds, self.probes = flush_seconds, probes
@@ -149,12 +121,13 @@ class Bridge:
         items = count_packed(text)
         number = items if granularity == "turn" else await calling.call(lambda: sum(1 for _ in self._parts(text)))
         self._ready = _Ready(text, {}, Provenance(text))
+        ingest = Ingest(self.memory, self.name, self.flush_seconds, self._clock)
         started = self._clock.monotonic()
         try:
-            facts = await self._store(self._parts(text, self._ready.sources), number)
+            facts = await ingest.store(self._parts(text, self._ready.sources), number)
             self._took = self._clock.monotonic() - started
             found = await self._probed(text, number)
-            facts = {"items": items, "granularity": granularity, **facts, **found, **await self._told()}
+            facts = {"items": items, "granularity": granularity, **facts, **found, **await ingest.size()}
         except SetupFailed as failure:
             self._ready.failure = failure
             raise
@@ -171,72 +144,6 @@ class Bridge:
             if sources is not None and ids != (part.id,):
                 sources[part.id] = ids
             yield part
-
-    async def _store(self, parts: Iterator[Item], number: int) -> dict[str, Any]:
-        storing = _Storing()
-        batch: int | None = getattr(self.memory, "batch", _BATCH)
-        handed = 0
-        while some := list(islice(parts, batch or max(1, number))):
-            handed += len(some)
-            await self._add(some, storing)
-            if storing.failed > _MOST_FAILED * number:  # no need to pay for the rest
-                raise SetupFailed(
-                    f"{self.name}: {storing.failed} of {handed} items were not stored; "
-                    f"at most {_MOST_FAILED:.0%} of {number} may be: {'; '.join(storing.errors)}"
-                )
-        flushed = await self._flush()
-        return {
-            "parts": number,
-            "acknowledged": storing.acknowledged,
-            "failed": storing.failed,
-            "errors": storing.errors,
-            "call_count": storing.calls,
-            "batch": batch,
-            "seconds_add": sum(storing.each),
-            "seconds_flush": flushed,
-            "seconds_first": storing.each[0] if storing.each else None,
-            "seconds_each": _percentiles(storing.each[1:]),
-        }
-
-    async def _add(self, parts: Sequence[Item], storing: _Storing) -> None:
-        """One call of `add`; whatever it raises is a loss of all its items."""
-        storing.calls += 1
-        try:
-            receipts, seconds = await self._timed(self.memory.add, list(parts))
-        except Stop:
-            raise
-        except Exception as error:
-            storing.lose(len(parts), describe(error))
-            return
-        storing.each.append(seconds)
-        if not isinstance(receipts, list | tuple) or not all(isinstance(receipt, Receipt) for receipt in receipts):
-            storing.lose(len(parts), f"add() gave {type(receipts).__name__}, expected one Receipt an item")
-            return
-        if [receipt.item_id for receipt in receipts if receipt.error is None] == [part.id for part in parts]:
-            storing.acknowledged += len(parts)
-            return
-        good = {receipt.item_id for receipt in receipts if receipt.error is None}
-        why = {receipt.item_id: receipt.error for receipt in receipts if receipt.error is not None}
-        for part in parts:
-            if part.id in good and part.id not in why:
-                storing.acknowledged += 1
-            else:
-                storing.lose(1, why.get(part.id) or "no receipt for the item")
-
-    async def _flush(self) -> float | None:
-        flush = calling.method(self.memory, "flush")
-        if flush is None:
-            return None
-        try:
-            async with asyncio.timeout(self.flush_seconds + 5):  # a memory should keep to its time itself
-                _, seconds = await self._timed(flush, self.flush_seconds)
-        except Stop:
-            raise
-        except Exception as error:
-            raise SetupFailed(
-                f"{self.name}: what was added could not be found within {self.flush_seconds:g} s: {describe(error)}"
-            ) from error
-        return seconds
 
     async def _probed(self, text: str, number: int) -> dict[str, int]:
         """How many of some items, taken evenly, come back when asked for by their own words."""
@@ -255,20 +162,6 @@ class Bridge:
     @property
     def _granularity(self) -> str:
         return str(getattr(self.memory, "granularity", None) or "turn")
-
-    async def _told(self) -> dict[str, Any]:
-        """What the memory says about its size; nothing if it does not say."""
-        stats = calling.method(self.memory, "stats")
-        if stats is None:
-            return {}
-        try:
-            found = await calling.call(stats)
-        except Stop:
-            raise
-        except Exception:  # of interest, but not what the run is for
-            return {}
-        names = {"items": "stored", "bytes": "bytes"}
-        return {ours: found[theirs] for theirs, ours in names.items() if isinstance(found, dict) and isinstance(found.get(theirs), int)}
 
     # --- a question ---
 
@@ -347,14 +240,14 @@ class Bridge:
         """The memory's own answer."""
         found, seconds = await self._asked("answer", getattr(self.memory, "answer"), question)  # noqa: B009 - optional in the protocol
         answer: Answer = as_answer(found, self.memory)
-        output: dict[str, Any] = {"response": answer.text, "answer_seconds": seconds, "abstained": _abstained(answer.text)}
+        output: dict[str, Any] = {"response": answer.text, "answer_seconds": seconds, "abstained": abstained(answer.text)}
         if answer.context_tokens is not None:
             output["retrieved_tokens"] = output["context_tokens"] = answer.context_tokens
         return output
 
     async def _asked(self, what: str, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:
         try:
-            return await self._timed(function, *args, **told)
+            return await timed(self._clock, function, *args, **told)
         except (Stop, Failed):
             raise
         except Exception as error:
@@ -369,14 +262,14 @@ class Bridge:
             raise BadReply(f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()")
         ledger = current_ledger()
         if ledger is None:
-            found, seconds = await self._timed(process, {**kept, "context": asked, "question": question})
+            found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
         else:
             with open_ledger(replace(ledger, account="reader", mark=None)):  # same list of calls; its own key, not the memory's mark
-                found, seconds = await self._timed(process, {**kept, "context": asked, "question": question})
+                found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
         if not isinstance(found, dict) or not isinstance(found.get("response"), str):
             raise BadReply(f"the reader gave {type(found).__name__} without a response")
         said = {name: found[name] for name in ("response", "api_usage", "finish_reason") if name in found}
-        return {**said, "answer_seconds": seconds, "abstained": _abstained(found["response"])}
+        return {**said, "answer_seconds": seconds, "abstained": abstained(found["response"])}
 
     # --- hits ---
 
@@ -385,11 +278,11 @@ class Bridge:
             return hits, 0
         return hits[: self.k], max(0, len(hits) - self.k)
 
-    def _shown(self, hit: Hit, ready: _Ready) -> _Shown:
+    def _shown(self, hit: Hit, ready: _Ready) -> Shown:
         own = tuple(dict.fromkeys(turn for source in hit.source_ids for turn in ready.sources.get(source, (source,))))
-        return _Shown(hit, own or ready.provenance.of(hit), bool(own), rendered(hit), self._counter)
+        return Shown(hit, own or ready.provenance.of(hit), bool(own), rendered(hit), self._counter)
 
-    def _within_budget(self, hits: list[_Shown]) -> list[_Shown]:
+    def _within_budget(self, hits: list[Shown]) -> list[Shown]:
         if self.budget_tokens is None:
             return hits
         left = self.budget_tokens
@@ -399,7 +292,7 @@ class Bridge:
                 return hits[:position]
         return hits
 
-    def _provenance(self, hits: Sequence[_Shown]) -> str:
+    def _provenance(self, hits: Sequence[Shown]) -> str:
         if not hits:
             return "ids" if "source_ids" in self.memory.capabilities else "text match"
         if all(each.own for each in hits):
@@ -436,69 +329,3 @@ class Bridge:
         twin._ready, twin._turn, twin._twin = None, asyncio.Lock(), True
         twin.namespace = twin._namespace
         return twin
-
-    async def _timed(self, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:
-        """What `function` gives and the seconds it took, without the way into its thread."""
-        clock = self._clock
-
-        def measured() -> tuple[Any, float]:
-            before = clock.monotonic()
-            return function(*args, **told), clock.monotonic() - before
-
-        if asyncio.iscoroutinefunction(function):
-            before = clock.monotonic()
-            return await function(*args, **told), clock.monotonic() - before
-        found, seconds = await calling.call(measured)
-        if inspect.isawaitable(found):
-            before = clock.monotonic()
-            return await found, seconds + clock.monotonic() - before
-        return found, seconds
-
-
-@dataclass(slots=True)
-class _Shown:
-    """A hit with what is known of it."""
-
-    hit: Hit
-    sources: tuple[str, ...]
-    own: bool  # the memory named the sources itself
-    text: str
-    counter: VocabularyCounter
-    tokens: int = 0
-
-    def __post_init__(self) -> None:
-        self.tokens = self.counter.count(self.text)
-
-    def told(self) -> dict[str, Any]:
-        """As JSON."""
-        hit = self.hit
-        score = hit.score if hit.score is not None and math.isfinite(hit.score) else None
-        found = {"text": hit.text, "score": score, "source_ids": list(self.sources), "memory_id": hit.memory_id, "tokens": self.tokens}
-        return found | ({"time": hit.time} if hit.time else {})
-
-
-def rendered(hit: Hit) -> str:
-    """A hit as a reader sees it: with its date, if the memory kept one."""
-    return dated(hit.text, hit.time)
-
-
-def _prompted(reader: Any, prompt: str) -> Any:
-    """The reader with our prompt, if it takes a system prompt and has none."""
-    if not prompt or getattr(reader, "system_prompt", "") is not None:
-        return reader
-    told = copy.copy(reader)
-    told.system_prompt = prompt
-    return told
-
-
-def _abstained(response: str) -> bool:
-    return normalise(response).startswith(normalise(NOT_MENTIONED))
-
-
-def _percentiles(seconds: Sequence[float]) -> dict[str, float | int] | None:
-    """By nearest rank: the ⌈p · n⌉-th smallest."""
-    if not seconds:
-        return None
-    ordered = sorted(seconds)
-    ranks = {f"p{p}": ordered[max(0, math.ceil(p / 100 * len(ordered)) - 1)] for p in (50, 95, 99)}
-    return {"n": len(ordered), **ranks}
