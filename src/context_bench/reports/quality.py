@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from context_bench.core.records import Comparison, Estimate
-from context_bench.reports.compression import grader
 from context_bench.reports.material import PRIMARY, Material, estimate_of, family, figure
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line, number
@@ -67,6 +66,8 @@ def _quality_about(material: Material) -> str:
     )
     said = "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … as right."
     if material.of_probes:
+        from context_bench.reports.compression import grader
+
         said += f" Graded by: {grader(material)}."
     if methods:
         said += f" 95 % intervals: {'; '.join(methods)}"
