@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -211,6 +212,18 @@ class Odd:
 
     def says_much(self, example):
         return {**example, "response": "much " * 20_000_000}
+
+
+class Leaves:
+    """A system that starts two programs and ends neither; their process ids are written into the folder that the context names."""
+
+    name = "leaves"
+
+    def process(self, example):
+        for name, apart in (("careless", False), ("meant", True)):
+            program = subprocess.Popen(["sleep", "600"], start_new_session=apart)
+            (Path(example["context"]) / name).write_text(str(program.pid))
+        return {**example, "response": "fine"}
 
 
 class Panics:

@@ -1,6 +1,9 @@
 """Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run is resumable."""
 
+import json
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +67,27 @@ def test_one_that_eats_all_memory_costs_its_own_row_at_most_the_run_and_no_store
     assert status == 0, out
     assert (said["failed"], said["rows"]) == (0, 6)
     assert said["done"] <= 2  # the four before it were stored
+
+
+def works(pid):
+    """Is there such a process that is not merely waiting to be collected?"""
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def test_a_program_that_it_left_running_ends_with_the_command_unless_it_has_a_session_of_its_own(forge, place):
+    (place / "one.jsonl").write_text(json.dumps({"id": 1, "context": str(place), "question": "?", "answer": "fine"}))
+    given = ["--dataset", str(place / "one.jsonl"), "--store", str(place / "store.db"), "--output", "json", "--quiet"]
+    status, _, out = forge.play("command", argv=["run", "--system", "py:scenes:Leaves", *given])
+    careless, meant = (int((place / name).read_text()) for name in ("careless", "meant"))
+    try:
+        assert status == 0, out
+        assert f"ended a program that was left running: sleep 600 (process {careless})" in out
+        assert out.count("left running") == 1
+        assert not works(careless)
+        assert works(meant)
+    finally:
+        os.kill(meant, signal.SIGKILL)
 
 
 def test_one_that_ends_the_process_leaves_a_run_that_goes_on(odd):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
-from context_bench.cli import completing, interrupts
+from context_bench.cli import completing, interrupts, leftovers
 from context_bench.cli.commands import COMMANDS, Commands, built, names_in, unhide
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
@@ -49,7 +49,7 @@ def run_line(argv: Sequence[str]) -> int:
     """
     if completing.wanted():
         return completing.answer(typer.main.get_command(app), _prepare)
-    with interrupts.noticed(argv):
+    with interrupts.noticed(argv), leftovers.ended():
         return _run_line(_prepare(list(argv)))
 
 

@@ -93,14 +93,15 @@ def end_at_once() -> NoReturn:
     """Say how to go on, end the programs that were started, and leave without waiting for anything."""
     with suppress(OSError):
         os.write(2, f"\n{outcome()}\n".encode(errors="replace"))
-    for child in _children():
+    for child in children():
         with suppress(OSError):
             leads = os.getpgid(child) == child
             (os.killpg if leads else os.kill)(child, signal.SIGKILL)
     os._exit(CODE)
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
+    """The processes that this one started, as far as the system tells."""
     with suppress(OSError, ValueError):
         return [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
     return []
