@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from context_bench.core.keys import hash_bytes
-
 DEFAULT_ENCODING = "o200k_base"
 
 #: First match wins. Encodings of public OpenAI models; everything else is an estimate.
@@ -62,37 +60,54 @@ def utf8_safe(text: str) -> str:
 class VocabularyCounter:
     """Counts with a bundled BPE vocabulary; each distinct long text is counted once.
 
-    The memory is bounded: at most `remembered` counts of texts of 256 characters or more, keyed by hash.
+    The memory is bounded: at most `remembered` counts of texts of 256 characters or more, by length and Python's own hash of the text
+    (64 bits with a secret of the process: two texts of one length share one once in 10¹¹ full memories).
     """
 
     name: str = DEFAULT_ENCODING
     exact: bool = True
     remembered: int = 16_384
-    _seen: dict[str, int] = field(default_factory=dict, repr=False)
+    _seen: dict[Any, int] = field(default_factory=dict, repr=False)
 
     def count(self, text: str) -> int:
         """Tokens of `text`; 0 for the empty text."""
-        return self.total((text,))
+        return self.totals(((text,),))[0]
 
     def total(self, texts: Iterable[str]) -> int:
-        """Tokens of all `texts` together, in one call of the tokenizer: half of what a short text costs is the call."""
-        known, fresh, keys = 0, [], []
-        for text in texts:
-            key = hash_bytes(text.encode("utf-8", "surrogatepass")) if len(text) >= _LONG else ""
-            if (count := self._seen.get(key) if key else None) is not None:
-                known += count
-            elif text:
-                fresh.append(utf8_safe(text))
-                keys.append(key)
-        return known + sum(self._counted(fresh, keys)) if fresh else known
+        """Tokens of all `texts` together."""
+        return self.totals((texts,))[0]
 
-    def _counted(self, texts: list[str], keys: list[str]) -> list[int]:
+    def totals(self, groups: Iterable[Iterable[str]]) -> list[int]:
+        """Tokens of each group of texts, in one call of the tokenizer: most of what a text of a few kilobytes costs is the call."""
+        sums: list[int] = []
+        texts: list[str] = []
+        places: dict[Any, list[int]] = {}  # key of a text to be counted → the groups that it is in
+        for number, group in enumerate(groups):
+            known = 0
+            for text in group:
+                key = text if len(text) < _LONG else (len(text), hash(text))
+                if (count := self._seen.get(key)) is not None:
+                    known += count
+                elif key in places:
+                    places[key].append(number)
+                elif text:
+                    places[key] = [number]
+                    texts.append(utf8_safe(text))
+            sums.append(known)
+        if texts:
+            for (key, numbers), count in zip(places.items(), self._counted(texts), strict=True):
+                for number in numbers:
+                    sums[number] += count
+                if not isinstance(key, str):
+                    self._seen[key] = count
+        return sums
+
+    def _counted(self, texts: list[str]) -> list[int]:
         from toktok import batch_count
 
-        counts: list[int] = batch_count(texts, self.name, threads=1)
-        if len(self._seen) + len(keys) > self.remembered:
+        if len(self._seen) + len(texts) > self.remembered:
             self._seen.clear()
-        self._seen.update((key, count) for key, count in zip(keys, counts, strict=True) if key)
+        counts: list[int] = batch_count(texts, self.name, threads=1)
         return counts
 
     def truncate(self, text: str, tokens: int) -> str:
@@ -102,6 +117,7 @@ class VocabularyCounter:
         return str(truncate(utf8_safe(text), tokens, self.name)[0]) if tokens > 0 else ""
 
 
+@lru_cache(maxsize=256)
 def encoding_of(model: str) -> tuple[str, bool]:
     """The encoding to count a model's text with, and whether it is that model's own."""
     name = model.rsplit("/", 1)[-1].lower()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,21 +66,26 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
 
     Roles and the chat template count 0.
     """
+    uncounted = sum(part.text is None for message in request.messages for part in message.parts)
+    return RequestTokens(totals_of([counted_texts(request)], counter)[0], counter.exact, uncounted)
+
+
+def counted_texts(request: WireRequest) -> list[str]:
+    """The texts whose tokens are a request's tokens."""
     texts: list[str] = []
-    uncounted = 0
     for message in request.messages:
-        for part in message.parts:
-            if part.text is None:
-                uncounted += 1
-            else:
-                texts.append(part.text)
+        texts += [part.text for part in message.parts if part.text is not None]
         if message.tool_calls:
             texts.append(canonical_json(message.tool_calls))
     if request.tools:
         texts.append(canonical_json(request.tools))
-    together = method(counter, "total")  # a counter of one's own may only know one text at a time
-    total = sum(map(counter.count, texts)) if together is None else int(together(texts))
-    return RequestTokens(total, counter.exact, uncounted)
+    return texts
+
+
+def totals_of(groups: Sequence[Sequence[str]], counter: TokenCounter) -> list[int]:
+    """Tokens of each group of texts; a counter of one's own may only know one text at a time."""
+    together = method(counter, "totals")
+    return [sum(map(counter.count, group)) for group in groups] if together is None else list(together(groups))
 
 
 def facts(request: WireRequest) -> dict[str, Any]:

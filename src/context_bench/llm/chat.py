@@ -22,7 +22,7 @@ from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import count_request
+from context_bench.core.wire import count_request, counted_texts
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
@@ -31,7 +31,8 @@ from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import bare_url, masked, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
-from context_bench.llm.transport import Broken, Response, Transport, Trouble, address_of, head_of
+from context_bench.llm.tallies import Tallies, Tally
+from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, Unusable, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -120,7 +121,8 @@ class ChatClient:
         self._clock = clock
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
-        self._heads: dict[Any, tuple[dict[str, str], list[str]]] = {}
+        self._heads: dict[Any, tuple[bytes, list[str]]] = {}
+        self._tallies = Tallies()
 
     async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
         """Ask with plain chat messages; `params` are further fields of the body (`temperature`, `max_tokens` …)."""
@@ -161,27 +163,34 @@ class ChatClient:
 
     def _prepared(self, request: Request, ledger: Ledger | None, counter: TokenCounter | None) -> _Sending:
         model = str(request.body.get("model") or "")
-        url, where = _addresses(self._base, request.path)
-        headers, secrets = self._head(request, ledger)
-        sending = _Sending(request, url, where, headers, dump(request.body), model, secrets)
+        address, where = _addresses(self._base, request.path)
+        head, secrets = self._head(address, request, ledger)
+        sending = _Sending(request, address, where, head, dump(request.body), model, secrets)
         spending = ledger is not None and ledger.spend is not None
         if counter is not None or spending:
-            counted = count_request(parse_request(request.wire, request.body), counter or counter_for(model))
-            sending.sent_tokens, sending.exact = counted.total, counted.exact
+            counter = counter or counter_for(model)
+            sending.exact = counter.exact
+            sending.tally = self._tallies.add(counted_texts(parse_request(request.wire, request.body)), counter)
+        if sending.tally is not None and (spending or self._paced()):
+            sending.sent_tokens = sending.tally.now()
         if spending:
             sending.worst = self._worst_case(sending)
         return sending
 
-    def _head(self, request: Request, ledger: Ledger | None) -> tuple[dict[str, str], list[str]]:
-        """The headers, and what in them is secret; put together once for requests that are alike and bear no mark."""
-        alike = None if ledger is not None and ledger.mark is not None else (request.wire, *request.headers.items())
+    def _paced(self) -> bool:
+        """Whether a request's tokens must be known before it is sent: so many a minute are allowed."""
+        return getattr(getattr(self.limiter, "pace", None), "tpm", None) is not None
+
+    def _head(self, address: Address, request: Request, ledger: Ledger | None) -> tuple[bytes, list[str]]:
+        """The first bytes, and what in them is secret; put together once for requests that are alike and bear no mark."""
+        alike = None if ledger is not None and ledger.mark is not None else (request.path, request.wire, *request.headers.items())
         if alike is not None and (known := self._heads.get(alike)) is not None:
             return known
         headers = {"content-type": "application/json", **{name.lower(): value for name, value in request.headers.items()}}
         headers |= self._headers | self._auth(request.wire, ledger)
         if request.wire.startswith("anthropic"):
             headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-        head = headers, [*secrets_in(headers), *([self._key] if self._key else [])]
+        head = head_of(address, headers), [*secrets_in(headers), *([self._key] if self._key else [])]
         if alike is not None and len(self._heads) < _MOST_HEADS:
             self._heads[alike] = head
         return head
@@ -211,7 +220,8 @@ class ChatClient:
         """One attempt from slot to settled bill, written into the ledger however it ends."""
         account = ledger.account if ledger else "system"
         call = Call(account, sending.model, sending.where, self._clock.now(), waited=waited, attempt=attempt, request=sending.request.body)
-        call.sent_tokens, call.exact = sending.sent_tokens, sending.exact
+        call.exact = sending.exact
+        about = sending.about_tokens
         before = self._clock.monotonic()
         result: Reply | Failure | None = None
         ticket: int | None = None
@@ -219,20 +229,23 @@ class ChatClient:
         try:
             async with asyncio.timeout(_positive(self._left(ledger))):
                 if self.limiter is not None:
-                    call.in_flight = await self.limiter.acquire(sending.about_tokens)
+                    call.in_flight = await self.limiter.acquire(about)
                     slot = True
                 if ledger is not None and ledger.spend is not None and sending.worst is not None:
                     ticket = await ledger.spend.reserve(sending.worst)
             call.waited, begun = call.waited + self._clock.monotonic() - before, True
             result = await self._exchange(sending, call, ledger, tool_calls_ok)
+            if sending.tally is not None and sending.sent_tokens is None:
+                sending.sent_tokens = await sending.tally.ready()
         except TimeoutError:
             call.waited += self._clock.monotonic() - before
             result = Failure(TimedOut("The example's deadline (--example-timeout) passed while waiting for a free slot or for money"))
         finally:
             if slot and self.limiter is not None:
                 quotas, sending.quotas = sending.quotas, ()
-                self.limiter.release(_outcome(result, attempt), self._pause(result), tokens=_more_tokens(sending, call), quotas=quotas)
+                self.limiter.release(_outcome(result, attempt), self._pause(result), tokens=_more_tokens(about, call), quotas=quotas)
             if begun or result is not None:
+                call.sent_tokens = sending.counted()
                 self._write_down(call, result, ledger, ticket)
         return result
 
@@ -273,8 +286,7 @@ class ChatClient:
         return result
 
     async def _post(self, transport: Transport, sending: _Sending, call: Call, start: float, limit: float | None) -> Reply | Failure:
-        address = address_of(sending.url)
-        response = await transport.post(address, head_of(address, sending.headers), sending.data, limit)
+        response = await transport.post(sending.address, sending.head, sending.data, limit)
         try:
             call.status = response.status
             if self.limiter is not None:
@@ -332,16 +344,23 @@ class _Sending:
     """A request made ready: encoded once, however many attempts it takes."""
 
     request: Request
-    url: str
+    address: Address
     where: str  # for people: no credentials, no query
-    headers: dict[str, str]
+    head: bytes
     data: bytes
     model: str
     secrets: list[str]
-    sent_tokens: int | None = None
+    tally: Tally | None = None
+    sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
     quotas: Sequence[Quota] = ()  # what the last attempt's headers said
+
+    def counted(self) -> int | None:
+        """The request's tokens, if they are counted at all."""
+        if self.sent_tokens is None and self.tally is not None:
+            self.sent_tokens = self.tally.now()
+        return self.sent_tokens
 
     @property
     def about_tokens(self) -> int:
@@ -365,22 +384,20 @@ def endpoint(base: str, path: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _addresses(base: str, path: str) -> tuple[str, str]:
-    """The URL to call, and the same for people."""
+def _addresses(base: str, path: str) -> tuple[Address, str]:
+    """The address to call, and its URL for people."""
     url = endpoint(base, path)
-    return url, bare_url(url)
+    return address_of(url), bare_url(url)
 
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
     """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
     try:
         parts = urlsplit(base_url.strip())
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https"):
+        address_of(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, "")))
+    except (ValueError, Unusable):
         shown = bare_url(base_url.strip())
-        raise BadInput(f"base URL {shown!r} is not usable: expected http://HOST[:PORT][/v1] or https://…")
+        raise BadInput(f"base URL {shown!r} is not usable: expected http://HOST[:PORT][/v1] or https://…") from None
     url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     if parts.username is None and parts.password is None:
         return url, None
@@ -423,11 +440,11 @@ def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
     return quotas_told(told, now) if told else ()
 
 
-def _more_tokens(sending: _Sending, call: Call) -> int:
-    """Tokens that the account was billed for beyond those it was asked to let pass: the reply's."""
+def _more_tokens(about: int, call: Call) -> int:
+    """Tokens that the account was billed for beyond those (`about`) that it was asked to let pass: the reply's."""
     if call.usage is None:
         return 0
-    return max(0, (call.usage.input_tokens or 0) + (call.usage.output_tokens or 0) - sending.about_tokens)
+    return max(0, (call.usage.input_tokens or 0) + (call.usage.output_tokens or 0) - about)
 
 
 def _keep(call: Call, reply: Reply) -> None:

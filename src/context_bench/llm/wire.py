@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.sse import StreamReader
 from context_bench.llm.wires import anthropic, openai_chat, openai_responses
-from context_bench.llm.wires.shared import Reply, as_str, params_of, unknown_part
+from context_bench.llm.wires.shared import OBJECT, Reply, as_str, params_of, unknown_part
 
 __all__ = ["Reply", "StreamReader", "parse_reply", "parse_request", "render_reply", "render_stream", "wire_of"]
 
@@ -42,7 +42,7 @@ def wire_of(method: str, path: str) -> str:
 
 def parse_request(wire: str, body: Mapping[str, Any]) -> WireRequest:
     """A request's body in neutral form. Bodies of wires without messages become requests without messages."""
-    if not isinstance(body, Mapping):
+    if not isinstance(body, OBJECT):
         return WireRequest(wire, None, [])
     if wire == "openai-chat":
         return openai_chat.parse_request(body)

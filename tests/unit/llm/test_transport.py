@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import Refused
 from context_bench.llm.transport import Broken, CannotConnect, NotHttp, Transport, Unusable, address_of, head_of
 from context_bench.llm.transport import pool as pool_module
 from context_bench.llm.transport.exchange import LARGEST_HEAD, MOST_AHEAD
@@ -284,7 +284,7 @@ def test_addresses(url: str, authority: str, target: str) -> None:
 
 @pytest.mark.parametrize("header", [{"x": "a\r\ny: b"}, {"x\n": "a"}, {"a b": "c"}, {"x": "\x00"}])
 def test_no_header_becomes_two(header: dict[str, str]) -> None:
-    with pytest.raises(BadInput, match="cannot carry"):
+    with pytest.raises(Refused, match="cannot be sent"):
         head_of(address_of("http://h"), header)
 
 

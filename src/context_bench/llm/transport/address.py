@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import Refused
 from context_bench.llm.transport.trouble import Unusable
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -49,7 +49,7 @@ def address_of(url: str) -> Address:
 def head_of(address: Address, headers: Mapping[str, str]) -> bytes:
     """The request line and the headers (lower-case names) up to the body's length, which `Transport.post` adds.
 
-    `BadInput` for a header that no request can carry: a line break in it would be a header of its own.
+    `Refused` for a header that no request can carry: a line break in it would be a header of its own.
     """
     lines = {"host": address.authority, "accept": "*/*", "accept-encoding": "identity", "user-agent": "context-bench", **headers}
     told = []
@@ -57,6 +57,8 @@ def head_of(address: Address, headers: Mapping[str, str]) -> bytes:
         if name in _FRAMING:
             continue
         if not _NAME.fullmatch(name) or _UNSENDABLE.search(value):
-            raise BadInput(f"the header {name[:60]!r} holds characters that HTTP cannot carry, such as a line break")
+            raise Refused(
+                f"The request cannot be sent: the header {name[:60]!r} holds characters that HTTP cannot carry, such as a line break"
+            )
         told.append(f"{name}: {value}\r\n")
     return f"POST {address.target} HTTP/1.1\r\n{''.join(told)}".encode("utf-8", "replace")

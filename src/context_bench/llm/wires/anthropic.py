@@ -14,6 +14,7 @@ from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
+    OBJECT,
     Reply,
     arguments_text,
     arguments_value,
@@ -61,13 +62,13 @@ def parse_request(body: Mapping[str, Any], wire: str = "anthropic") -> WireReque
 
 def _messages(raw: Any) -> Iterator[WireMessage]:
     """One raw message; `tool_result` blocks become messages of their own, in order."""
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, OBJECT):
         yield WireMessage("unknown", [unknown_part(raw)])
         return
     role, content = as_str(raw.get("role")) or "unknown", raw.get("content")
     run: list[Any] = []
     for block in content if isinstance(content, list) else [content]:
-        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+        if isinstance(block, OBJECT) and block.get("type") == "tool_result":
             if run:
                 yield _message(role, run)
             yield _tool_result(block)
@@ -102,7 +103,7 @@ def _blocks(content: Any) -> tuple[list[Part], list[dict[str, Any]]]:
             continue
         if isinstance(block, str):
             parts.append(Part("text", block))
-        elif not isinstance(block, Mapping):
+        elif not isinstance(block, OBJECT):
             parts.append(unknown_part(block))
         elif block.get("type") == "tool_use":
             calls.append({"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")})
@@ -142,7 +143,7 @@ def _document_texts(block: Mapping[str, Any]) -> list[Part]:
 
 def usage_of(raw: Any) -> Usage | None:
     """Usage in our sense: Anthropic's `input_tokens` leaves the cached parts out, ours holds them."""
-    if not isinstance(raw, Mapping) or not raw:
+    if not isinstance(raw, OBJECT) or not raw:
         return None
     plain = as_count(raw.get("input_tokens"))
     read, write = as_count(raw.get("cache_read_input_tokens")), as_count(raw.get("cache_creation_input_tokens"))
@@ -245,7 +246,7 @@ class Stream:
         if data.strip() == "[DONE]":
             return
         body = load_json(data)
-        if not isinstance(body, Mapping):
+        if not isinstance(body, OBJECT):
             raise ValueError(f"an event is a JSON {type(body).__name__}")
         kind = as_str(body.get("type")) or name
         index = body["index"] if isinstance(body.get("index"), int) else 0

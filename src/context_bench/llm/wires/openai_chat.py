@@ -10,6 +10,7 @@ from context_bench.core.records import Usage
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
     CREATED,
+    OBJECT,
     Reply,
     arguments_text,
     as_count,
@@ -44,16 +45,16 @@ def parse_request(body: Mapping[str, Any]) -> WireRequest:
 
 
 def _message(raw: Any) -> WireMessage:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, OBJECT):
         return WireMessage("unknown", [unknown_part(raw)])
     parts = content_parts(raw.get("content"), raw)
     for name in ("reasoning_content", "reasoning", "refusal"):
         if isinstance(raw.get(name), str) and raw[name]:
             parts.append(Part("refusal" if name == "refusal" else "reasoning", raw[name]))
-    if isinstance(raw.get("audio"), Mapping):
+    if isinstance(raw.get("audio"), OBJECT):
         parts.append(Part("audio", None, raw["audio"]))
     calls = [tool_call(call) for call in as_list(raw.get("tool_calls"))]
-    if isinstance(raw.get("function_call"), Mapping):
+    if isinstance(raw.get("function_call"), OBJECT):
         calls.append(tool_call({"function": raw["function_call"]}))
     role = as_str(raw.get("role")) or "unknown"
     return WireMessage(role, parts, calls, as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None))
@@ -64,7 +65,7 @@ def content_parts(content: Any, holder: Any = None) -> list[Part]:
     if content is None:
         return []
     if isinstance(content, str):
-        return [text_part("text", content, holder if isinstance(holder, Mapping) and holder.get("cache_control") else None)]
+        return [text_part("text", content, holder if isinstance(holder, OBJECT) and holder.get("cache_control") else None)]
     if not isinstance(content, list):
         return [unknown_part(content)]
     return [_part(raw) for raw in content]
@@ -73,7 +74,7 @@ def content_parts(content: Any, holder: Any = None) -> list[Part]:
 def _part(raw: Any) -> Part:
     if isinstance(raw, str):
         return Part("text", raw)
-    if isinstance(raw, Mapping):
+    if isinstance(raw, OBJECT):
         if raw.get("type") in _TEXT_KINDS and isinstance(raw.get("text"), str):
             return text_part("text", raw["text"], raw)
         if raw.get("type") == "refusal" and isinstance(raw.get("refusal"), str):
@@ -91,14 +92,14 @@ def tool_call(raw: Any) -> dict[str, Any]:
 
 def _reply_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     raw = as_list(message.get("tool_calls"))
-    if isinstance(message.get("function_call"), Mapping):
+    if isinstance(message.get("function_call"), OBJECT):
         raw.append({"function": message["function_call"]})
     return [{**call, "arguments": arguments_text(call["arguments"])} for call in map(tool_call, raw)]
 
 
 def usage_of(raw: Any) -> Usage | None:
     """Usage as OpenAI counts it: `prompt_tokens` holds the cached ones too."""
-    if not isinstance(raw, Mapping) or not raw:
+    if not isinstance(raw, OBJECT) or not raw:
         return None
     prompt, completion = as_dict(raw.get("prompt_tokens_details")), as_dict(raw.get("completion_tokens_details"))
     return Usage(
@@ -122,7 +123,7 @@ def parse_reply(body: Any) -> Reply:
     if choice.get("error"):
         raise BadReply(f"Unexpected response: an error in a successful reply: {error_text(choice['error'])}")
     message = choice.get("message")
-    if not isinstance(message, Mapping):
+    if not isinstance(message, OBJECT):
         raise BadReply("Unexpected response: the first choice has no 'message' object")
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):
@@ -156,14 +157,14 @@ class Stream:
             self.complete = True
             return
         chunk = load_json(data)
-        if not isinstance(chunk, Mapping):
+        if not isinstance(chunk, OBJECT):
             raise ValueError(f"a chunk is a JSON {type(chunk).__name__}")
         if chunk.get("error") or name == "error":
             self.error = self.error or error_text(chunk.get("error") or chunk)
             return
         reply = self.reply
         reply.model = reply.model or as_str(chunk.get("model")) or None
-        if isinstance(chunk.get("usage"), Mapping) and chunk["usage"]:
+        if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
             reply.usage, reply.raw_usage = usage_of(chunk["usage"]), dict(chunk["usage"])
         for choice in map(as_dict, as_list(chunk.get("choices"))):
             if not choice.get("index"):
@@ -180,7 +181,7 @@ class Stream:
         if refusal:
             reply.refusal = (reply.refusal or "") + refusal
         calls = as_list(delta.get("tool_calls"))
-        if isinstance(delta.get("function_call"), Mapping):
+        if isinstance(delta.get("function_call"), OBJECT):
             calls.append({"index": 0, "function": delta["function_call"]})
         for call in map(as_dict, calls):
             self._call(call)

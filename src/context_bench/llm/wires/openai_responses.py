@@ -15,6 +15,7 @@ from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.openai_chat import content_parts
 from context_bench.llm.wires.shared import (
     CREATED,
+    OBJECT,
     Reply,
     arguments_text,
     as_count,
@@ -54,7 +55,7 @@ def parse_request(body: Mapping[str, Any]) -> WireRequest:
 
 
 def _item(raw: Any) -> WireMessage:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, OBJECT):
         return WireMessage("unknown", [unknown_part(raw)])
     kind = as_str(raw.get("type")) or "message"
     if kind == "message":
@@ -77,7 +78,7 @@ def _reasoning_texts(item: Mapping[str, Any]) -> list[str]:
 
 def usage_of(raw: Any) -> Usage | None:
     """Usage as OpenAI counts it: `input_tokens` holds the cached ones too."""
-    if not isinstance(raw, Mapping) or not raw:
+    if not isinstance(raw, OBJECT) or not raw:
         return None
     given, made = as_dict(raw.get("input_tokens_details")), as_dict(raw.get("output_tokens_details"))
     return Usage(
@@ -185,7 +186,7 @@ class Stream:
         if data.strip() == "[DONE]":
             return
         body = load_json(data)
-        if not isinstance(body, Mapping):
+        if not isinstance(body, OBJECT):
             raise ValueError(f"an event is a JSON {type(body).__name__}")
         kind = as_str(body.get("type")) or name
         if kind in ("response.completed", "response.incomplete"):
