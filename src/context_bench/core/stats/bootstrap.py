@@ -81,7 +81,7 @@ def ratio_intervals(
     import numpy as np
 
     groups, width = tops.shape
-    sums = resampled_sums(_blocks(np.hstack([tops, bottoms]), seed), resamples, seed)
+    sums = resampled_sums(blocks(np.hstack([tops, bottoms]), seed), resamples, seed)
     t = quantile(0.5 + confidence / 2, float(groups - 1)) if groups > 1 else math.inf
     tail = upper_tail(t * math.sqrt(groups / max(1, groups - 1)))
     found: list[tuple[float, float] | None] = []
@@ -96,7 +96,7 @@ def ratio_intervals(
     return found
 
 
-def _blocks(columns: NDArray[Any], seed: int) -> NDArray[Any]:
+def blocks(columns: NDArray[Any], seed: int) -> NDArray[Any]:
     """Many clusters as 2,048 blocks put together at random: sums over drawn blocks vary, and are skewed, as sums over clusters are."""
     import numpy as np
 

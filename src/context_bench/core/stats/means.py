@@ -161,11 +161,12 @@ def bootstrap_mean(
 ) -> tuple[float, float] | None:
     """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
 
-    `None` below 6 clusters or where all clusters say the same. Not for pass rates and other scores with a known range: see `bounded`.
+    `None` below 6 clusters or where all clusters say the same. From 4,096 clusters on, what is drawn are blocks of clusters. Not for pass
+    rates and other scores with a known range: see `bounded`.
     """
     import numpy as np
 
-    from context_bench.core.stats.bootstrap import resampled_sums
+    from context_bench.core.stats.bootstrap import blocks, resampled_sums
 
     array = np.asarray(values, dtype=float)
     codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
@@ -174,10 +175,11 @@ def bootstrap_mean(
     if groups < MIN_CLUSTERS:
         return None
     off = np.bincount(codes, array - mean)
-    scale = math.sqrt(groups / (groups - 1))
-    se = scale * math.sqrt(float(off @ off)) / n
+    se = math.sqrt(groups / (groups - 1)) * math.sqrt(float(off @ off)) / n
     if se <= 1e-12 * max(1.0, abs(mean)):
         return None
+    off, sizes = blocks(np.column_stack([off, sizes]), seed).T
+    scale = math.sqrt(len(off) / (len(off) - 1))
     sums = resampled_sums(np.column_stack([off, sizes, off**2, off * sizes, sizes**2]), resamples, seed)
     shift = sums[:, 0] / sums[:, 1]
     spread = np.maximum(sums[:, 2] - 2 * shift * sums[:, 3] + shift**2 * sums[:, 4], 0.0)
