@@ -14,7 +14,8 @@ from typing import Any
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
     """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays free."""
     pid = os.getpid()
-    if inspect.iscoroutinefunction(function):
+    code = getattr(function, "__code__", None)  # of a method, too: asking `inspect` takes three times as long
+    if (code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function):
         result = await function(*args, **kwargs)
     else:
         context = contextvars.copy_context()

@@ -5,9 +5,7 @@ The current ledger lives in a context variable, so concurrent work does not mix,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,11 +69,17 @@ def current_ledger() -> Ledger | None:
     return _current.get()
 
 
-@contextmanager
-def open_ledger(ledger: Ledger) -> Iterator[Ledger]:
+class open_ledger:
     """Make `ledger` the current one for the block (and for tasks and threads started with its context)."""
-    token = _current.set(ledger)
-    try:
-        yield ledger
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_ledger", "_token")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> Ledger:
+        self._token: Token[Ledger | None] = _current.set(self._ledger)
+        return self._ledger
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

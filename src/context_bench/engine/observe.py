@@ -27,6 +27,8 @@ _COUNTS = tuple(each.name for each in fields(Usage))
 
 def answered(calls: Sequence[Call], account: str = "system") -> list[Call]:
     """Calls of an account that got a reply; if none did, the first attempts."""
+    if len(calls) == 1 and calls[0].error is None:
+        return [calls[0]]
     own = [call for call in calls if call.account == account] or list(calls)
     return [call for call in own if call.error is None] or [call for call in own if call.attempt == 1]
 
@@ -82,18 +84,20 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
     """
     if not calls:
         return {}
-    known = [call.usage for call in calls if call.usage]
-    total = sum(known[1:], known[0]) if known else Usage()
-    found: dict[str, Any] = {name: count for name in _COUNTS if (count := getattr(total, name)) is not None}
-    costs = [call.cost for call in calls if call.cost is not None]
-    if costs:
-        found["cost"] = sum(costs)
-    first = next((call.ttft for call in calls if call.error is None and call.ttft is not None), None)
-    if first is not None:
-        found["ttft"] = first
-    load = next((call.in_flight for call in calls if call.error is None and call.in_flight is not None), None)
-    if load is not None:
-        found["in_flight"] = load
+    total: Usage | None = None
+    cost = ttft = load = None
+    for call in calls:
+        if call.usage is not None:
+            total = call.usage if total is None else total + call.usage
+        if call.cost is not None:
+            cost = call.cost if cost is None else cost + call.cost
+        if call.error is None:
+            ttft = call.ttft if ttft is None else ttft
+            load = call.in_flight if load is None else load
+    found: dict[str, Any] = {} if total is None else {name: count for name in _COUNTS if (count := getattr(total, name)) is not None}
+    for name, value in (("cost", cost), ("ttft", ttft), ("in_flight", load)):
+        if value is not None:
+            found[name] = value
     found["calls"] = len(calls)
     return found
 
@@ -159,6 +163,8 @@ def _authorization(records: Sequence[Forwarded]) -> bool | None:
 
 def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Prices | None) -> list[Call]:
     """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are on the bill."""
+    if not records:
+        return []
     ours = answered([call for call in calls if call.account == "system"])
     served = _answered_to(calls, [record for record in records if record.wire in CHAT])
     left = paired(ours, served)[1] if len(served) > len(ours) else []

@@ -67,7 +67,8 @@ class Scorer:
         except BaseException as error:  # also what libraries raise beside `Exception`, such as a panic in Rust
             score.error = describe(error)
         score.calls, score.replies = ledger.calls, ledger.replies
-        score.usage = usage_of(ledger.calls)
+        if ledger.calls:
+            score.usage = usage_of(ledger.calls)
         return score, stop
 
     async def _ask(self, example: Example, processed: Example, pool: Executor | None) -> dict[str, float] | None:
@@ -75,18 +76,21 @@ class Scorer:
         needed = self._applies(example, processed)
         if needed is False:
             return None
-        try:
-            async with asyncio.timeout(self.timeout) as scope:
-                found = await self._call(example, processed, pool)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise TimedOut(f"{self.planned.name} gave no score within {self.timeout:g} s") from None
+        found = await (self._call(example, processed, pool) if self.timeout is None else self._in_time(example, processed, pool))
         values = numbers_of(found, self.planned.name)
         if values or needed is None:
             return values or None
         wanted = ", ".join(getattr(evaluator, "needs", ())) or "what it needs"
         raise EvaluatorFailed(f"{self.planned.name} returned no score although the example has {wanted}")
+
+    async def _in_time(self, example: Example, processed: Example, pool: Executor | None) -> Any:
+        try:
+            async with asyncio.timeout(self.timeout) as scope:
+                return await self._call(example, processed, pool)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise TimedOut(f"{self.planned.name} gave no score within {self.timeout:g} s") from None
 
     def _applies(self, example: Example, processed: Example) -> bool | None:
         """True or False as the evaluator says or its `needs` tell, `None` if it declares nothing (then `{}` means: does not apply)."""
@@ -144,7 +148,7 @@ def numbers_of(found: Any, name: str) -> dict[str, float]:
     for key, value in found.items():
         if value is None:
             continue
-        if not isinstance(value, numbers.Real) and not hasattr(value, "__float__"):
+        if type(value) is not float and not isinstance(value, numbers.Real) and not hasattr(value, "__float__"):
             raise EvaluatorFailed(f"{name} returned {str(key)!r} = {str(value)[:80]!r}, expected a number")
         number = float(value)
         if math.isfinite(number):

@@ -243,6 +243,8 @@ async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], hand: Hand) 
 
 
 def _conversation(bench: Bench, arm: PlannedArm, unit: Unit) -> str:
+    if bench.recorder is None:
+        return ""  # nobody asks
     group = unit.group if arm.stateful and unit.group is not None else f"#{unit.position}"
     return f"{bench.run}/{arm.name}/{unit.trial}/{group}"
 
@@ -293,9 +295,10 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
     if answer.records and getattr(own, "calls_elsewhere", False):
         answer.calls = [*answer.calls, *(seen := calls_seen(answer.records, getattr(own, "prices", None)))]
         await _charge(bench.spend, seen)
-    added_by_proxy = added_calls(answer.calls, answer.records or [], getattr(own, "prices", None))
-    await _charge(bench.spend, added_by_proxy)
-    outcome.calls = answer.calls + added_by_proxy
+    outcome.calls = answer.calls
+    if answer.records and (added_by_proxy := added_calls(answer.calls, answer.records, getattr(own, "prices", None))):
+        await _charge(bench.spend, added_by_proxy)
+        outcome.calls = answer.calls + added_by_proxy
     outcome.usage = usage_of(outcome.calls)
     outcome.latency = max(0.0, answer.elapsed - answer.waited)
     if bench.arms[outcome.unit.arm].played_back:
@@ -396,12 +399,13 @@ async def _without_context(system: Any, example: Example) -> int | None:
 
 def added(example: Example, processed: Example) -> Example:
     """What `processed` has that the example has not, or has otherwise."""
-    return {key: value for key, value in processed.items() if key not in example or not _same(example[key], value)}
+    nothing = object()
+    return {
+        key: value for key, value in processed.items() if (before := example.get(key, nothing)) is not value and not _same(before, value)
+    }
 
 
 def _same(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
     try:
         return type(a) is type(b) and bool(a == b)
     except Exception:  # objects with a comparison of their own, such as arrays
@@ -423,10 +427,11 @@ def _labels(arm: PlannedArm, unit: Unit) -> dict[str, Any]:
 
 def _told(processed: Example) -> dict[str, Any]:
     """Usage and finish reason as documented for row metadata, and what the system itself says of this answer under `facts`."""
-    facts = processed.get("facts")
-    told: dict[str, Any] = {str(name): fact for name, fact in facts.items() if fact is not None} if isinstance(facts, Mapping) else {}
-    usage = processed.get("api_usage")
-    if isinstance(usage, Mapping):
+    facts, usage = processed.get("facts"), processed.get("api_usage")
+    told: dict[str, Any] = {}
+    if facts is not None and isinstance(facts, Mapping):
+        told = {str(name): fact for name, fact in facts.items() if fact is not None}
+    if usage is not None and isinstance(usage, Mapping):
         told |= {name: number for name in _USAGE_FIELDS if isinstance(number := usage.get(name, 0), int)}
     reason = processed.get("finish_reason")
     if isinstance(reason, str):
