@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from context_bench.core.atom_grade import Said
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.memory_figures import estimate
 from context_bench.core.probes import ProbeAtom, atom_from_json
 from context_bench.core.probing import messages_of
@@ -137,7 +138,7 @@ def _history(session: str, point: int) -> str:
     from context_bench.core.probing import rendered
 
     messages = messages_of({"session": session, "points": [point]})[:point]
-    head = next((at for at, message in enumerate(messages) if message.get("role") not in ("system", "developer")), len(messages))
+    head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))
     return rendered(messages[head:])
 
 

@@ -18,17 +18,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from context_bench.core.conversation import (
-    ITEMS,
-    PATHS,
-    WIRES,
-    Chat,
-    ChatMessage,
-    message_text,
-    to_body,
-    to_chat,
-    tool_calls_of,
-)
+from context_bench.core.conversation import ITEMS, PATHS, WIRES, Chat, ChatMessage, message_text, to_body, to_chat, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from context_bench.core.cachecost import CacheProfile, PrefixCache, break_even_turns, common_prefix, session_cache
-from context_bench.core.conversation import ChatMessage, message_text
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json
 from context_bench.core.session import Session
@@ -104,7 +104,7 @@ def turns_of(session: Session, counter: TokenCounter | None = None) -> Turns:
         if message.get("role") == "assistant":
             found.turns.append((said, chunks))
             said = []
-        elif not found.turns and message.get("role") in ("system", "developer"):
+        elif not found.turns and message.get("role") in SYSTEM_ROLES:
             found.head += chunks
         else:
             said += chunks

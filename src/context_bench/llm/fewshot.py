@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.wire import WireRequest
 
 #: Two worked examples of our own, invented, one in prose and one in the style of release notes.
@@ -80,7 +81,7 @@ def parts(request: WireRequest, asked: Asked) -> list[str]:
     if not asked.context:
         return []
     first = request.messages[0]
-    begun = "Text: " + (first.text.strip() if first.role in ("system", "developer") else "")
+    begun = "Text: " + (first.text.strip() if first.role in SYSTEM_ROLES else "")
     text = f"Text: {asked.context}\n\n"
     return [begun, text[len(begun) :]] if len(begun) > len("Text: ") and text.startswith(begun) else [text]
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
@@ -340,7 +341,6 @@ _CLAUDE_HEADERS = {
     "x-stainless-timeout": "600",
 }
 _EPHEMERAL = {"type": "ephemeral"}
-_SYSTEM_ROLES = ("system", "developer")
 
 
 def _block(text: str, cached: bool = False) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def _block(text: str, cached: bool = False) -> dict[str, Any]:
 
 
 def _claude_code(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    told = [_text(turn.get("content")) for turn in _before(said) if turn.get("role") in _SYSTEM_ROLES]
+    told = [_text(turn.get("content")) for turn in _before(said) if turn.get("role") in SYSTEM_ROLES]
     system = [_block(text) for text in (*_CLAUDE_SYSTEM, said.system, *told) if text]
     for block in system[-2:]:
         block["cache_control"] = dict(_EPHEMERAL)
@@ -359,7 +359,7 @@ def _claude_code(said: _Said, example: Example, model: str, prompt: str | None, 
     body: dict[str, Any] = {
         "model": model,
         "messages": [
-            *(turn for turn in _before(said) if turn.get("role") not in _SYSTEM_ROLES),
+            *(turn for turn in _before(said) if turn.get("role") not in SYSTEM_ROLES),
             {"role": "user", "content": [_block(said.task, cached=True)]},
             {"role": "assistant", "content": [_block("I will read the file."), reading]},
             {"role": "user", "content": [result]},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from context_bench.core.conversation import ITEMS, ChatMessage, message_text, to_chat
+from context_bench.core.conversation import ITEMS, SYSTEM_ROLES, ChatMessage, message_text, to_chat
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
@@ -27,7 +27,6 @@ TOLD = ("session_id", "sessionId", "conversation_id", "thread_id", "trace_id")
 COLUMNS = frozenset({*REPLY, *TOLD, "id", "timestamp"})
 #: What gateways log among a body's fields and no wire has there: who asked, with which key.
 _LOGINS = frozenset({"headers", "extra_headers", "default_headers", "http_headers", "api_key", "authorization"})
-_SYSTEM = ("system", "developer")
 
 
 @dataclass(slots=True)
@@ -164,7 +163,7 @@ def _items(line: Logged) -> list[Any]:
 def _opening(line: Logged) -> list[Any]:
     """What stays the same in all requests of one conversation: the instructions and the first thing said."""
     items = _items(line)
-    spoken = [item for item in items if not (isinstance(item, Mapping) and item.get("role") in _SYSTEM)]
+    spoken = [item for item in items if not (isinstance(item, Mapping) and item.get("role") in SYSTEM_ROLES)]
     system = [line.body.get("system"), line.body.get("instructions"), *items[: len(items) - len(spoken)]]
     return [_unmarked(system), _unmarked(spoken[:1])]
 

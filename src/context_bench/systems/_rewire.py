@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput
 from context_bench.llm.shapes import ShapedRequest
 
@@ -30,8 +31,8 @@ def rewired(request: ShapedRequest, wire: str) -> ShapedRequest:
 
 def _anthropic(request: ShapedRequest, body: dict[str, Any], messages: list[dict[str, Any]]) -> ShapedRequest:
     """System texts go in front, as this wire has it."""
-    system = [{"type": "text", "text": message["content"]} for message in messages if message["role"] in ("system", "developer")]
-    body["messages"] = [message for message in messages if message["role"] not in ("system", "developer")]
+    system = [{"type": "text", "text": message["content"]} for message in messages if message["role"] in SYSTEM_ROLES]
+    body["messages"] = [message for message in messages if message["role"] not in SYSTEM_ROLES]
     if system:
         body["system"] = system
     body.setdefault("max_tokens", body.pop("max_completion_tokens", MAX_TOKENS))

@@ -17,7 +17,7 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.conversation import ChatMessage, message_text
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
@@ -31,8 +31,6 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.wire import parse_request
 from context_bench.systems.compressors import compressor_of
 from context_bench.systems.compressors._messages import check_limit
-
-_SYSTEM = ("system", "developer")
 
 
 @dataclass(slots=True)
@@ -305,7 +303,7 @@ class Compressing:
 
 def parted(messages: Sequence[ChatMessage]) -> tuple[list[ChatMessage], list[ChatMessage]]:
     """The system messages at the head, and the rest."""
-    head = next((at for at, message in enumerate(messages) if message.get("role") not in _SYSTEM), len(messages))
+    head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))
     return list(messages[:head]), list(messages[head:])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.alignment import align
-from context_bench.core.conversation import PATHS, Chat, ChatMessage, call_of, to_body
+from context_bench.core.conversation import PATHS, SYSTEM_ROLES, Chat, ChatMessage, call_of, to_body
 from context_bench.core.errors import NoBudget
 from context_bench.core.probing import messages_of, rendered, session_tools, tokens_of
 from context_bench.core.protocols import Compressor, Prices
@@ -176,7 +176,7 @@ class ThroughProxy(Conversing):
     def _in_its_place(self, example: Example, sent: WireRequest, received: WireRequest) -> list[WireMessage]:
         """The messages that arrived between those that became of the system messages and those that became of what came after the point."""
         rest = parse_request(self.wire, self._without_prefix(example).body).messages
-        head = next((at for at, message in enumerate(sent.messages) if message.role not in ("system", "developer")), 0)
+        head = next((at for at, message in enumerate(sent.messages) if message.role not in SYSTEM_ROLES), 0)
         after = len(sent.messages) - (len(rest) - head)
         pairs = align(sent.messages, received.messages)
         start = max((there + 1 for here, there in pairs.items() if here < head), default=0)

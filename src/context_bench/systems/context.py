@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.systems.splice import Path, replace_strings
 
@@ -66,7 +67,7 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
     question = ""
     slots: list[Slot] = []
     for position, slot in enumerate(found):
-        if slot.role in ("system", "developer") and counter.count(slot.text) < INSTRUCTIONS:
+        if slot.role in SYSTEM_ROLES and counter.count(slot.text) < INSTRUCTIONS:
             continue
         if position == asked:
             context, after = split_question(slot.text)

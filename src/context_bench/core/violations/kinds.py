@@ -47,7 +47,3 @@ class Violation:
     kind: str
     detail: str
     index: int | None = None
-
-
-#: Who speaks for the developer, by the newer and the older name.
-SYSTEM_ROLES = ("system", "developer")

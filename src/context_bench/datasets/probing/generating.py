@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from context_bench.core.atom_grade import Said as Seen
-from context_bench.core.conversation import ChatMessage
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType
 from context_bench.logs.sessions.asking import language_of, question_of
@@ -20,7 +20,6 @@ from context_bench.logs.sessions.saying import Candidate, candidate, everything
 
 #: At most so many probes of a type at one point.
 MOST: dict[ProbeType, int] = {"recall": 8, "artifact": 6, "continuation": 3, "decision": 6}
-_SYSTEM = ("system", "developer")
 #: Questions whose answers are lists: what of them still holds is asked.
 _LISTS = ("rules",)
 _STATES = ("created", "modified", "deleted", "read_only")
@@ -59,7 +58,7 @@ def generate_probes(
 
 def visible_without(point: CompressionPoint) -> Seen:
     """What is still to be seen when the prefix is gone: the system prompt and the tail."""
-    return Seen(everything([*(message for message in point.prefix if message.get("role") in _SYSTEM), *point.tail]))
+    return Seen(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
 
 
 def visible_share(probes: Sequence[Probe], point: CompressionPoint) -> list[float]:
@@ -75,7 +74,7 @@ def _known(probe: Probe, visible: Seen) -> float:
 
 
 def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str | None, language: str) -> Iterator[Candidate]:
-    prefix = [message if message.get("role") not in _SYSTEM else {**message, "content": ""} for message in point.prefix]
+    prefix = [message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix]
     found = sorted(_candidates(kind, prefix, cwd), key=lambda one: one.rank)
     holds = _still_holds(kind, [*prefix, *point.tail], cwd) if point.tail and kind != "decision" else None
     for one in found:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from context_bench.core.conversation import ChatMessage
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import CompressionPoint
 from context_bench.core.probing import tokens_of
@@ -14,7 +14,6 @@ from context_bench.core.session import Session
 from context_bench.core.tokens import TokenCounter, counter_for
 
 _GRAMMAR = "fraction:0.75[,…], tokens:N[,…], every:N (messages), at:I[,…] (messages) or task-boundary"
-_SYSTEM = ("system", "developer")
 
 
 def compression_points(
@@ -33,7 +32,7 @@ def compression_points(
     """
     messages, name, tools = _parts(session)
     wanted = _indices(points, messages, window, counter or counter_for())
-    head = next((at for at, message in enumerate(messages) if message.get("role") not in _SYSTEM), len(messages))
+    head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))
     places = dict.fromkeys(_whole(messages, index) for index in wanted)
     kept = [index for index in sorted(places) if head < index <= len(messages)]
     return [CompressionPoint(name, index, points, messages[:index], messages[index:], tools) for index in kept]

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.atom_grade import Said
-from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
@@ -37,7 +37,6 @@ to be done, where the work stands), decision (what was chosen, instead of what, 
 one right answer, and not hold its answer. Quote the words that the answer must have, exactly as they stand, as short as possible.
 Write nothing but JSON:
 {{"probes": [{{"type": "recall", "question": "…", "answer": "…", "evidence": [{{"message": 12, "quote": "…"}}]}}]}}"""
-_SYSTEM = ("system", "developer")
 _LONGEST_QUOTE = 200
 _MOST_QUOTES = 6
 
@@ -149,7 +148,7 @@ def _atom(piece: Any, prefix: Sequence[ChatMessage]) -> ProbeAtom | None:
     number, quote = (piece.get("message"), piece.get("quote")) if isinstance(piece, Mapping) else (None, None)
     if not isinstance(number, int) or isinstance(number, bool) or not isinstance(quote, str) or not 0 <= number < len(prefix):
         return None
-    if not 2 <= len(quote.strip()) <= _LONGEST_QUOTE or prefix[number].get("role") in _SYSTEM:
+    if not 2 <= len(quote.strip()) <= _LONGEST_QUOTE or prefix[number].get("role") in SYSTEM_ROLES:
         return None
     at = message_text(prefix[number]).find(quote)
     if at >= 0:
@@ -164,7 +163,7 @@ def _parts(prefix: Sequence[ChatMessage], tokens: int) -> Iterator[str]:
     counter = counter_for()
     part, size = list[str](), 0
     for number, message in enumerate(prefix):
-        text = rendered([message]) if message.get("role") not in _SYSTEM else ""
+        text = rendered([message]) if message.get("role") not in SYSTEM_ROLES else ""
         if not text:
             continue
         piece = counter.truncate(f"[{number}] {text}", tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.probing import tokens_of
 from context_bench.core.protocols import Compressed
@@ -73,8 +74,8 @@ class AnthropicClear(AtProvider):
         return Compressed([], told, after, opaque=opaque, warnings=warnings), opaque
 
     def _continued(self, opaque: Mapping[str, Any], asked: Messages) -> dict[str, Any]:
-        system = [message for message in asked if message.get("role") in ("system", "developer")]
-        rest = [message for message in asked if message.get("role") not in ("system", "developer")]
+        system = [message for message in asked if message.get("role") in SYSTEM_ROLES]
+        rest = [message for message in asked if message.get("role") not in SYSTEM_ROLES]
         return {**self._body([*system, *opaque["messages"], *rest]), "context_management": self._management}
 
     def _settings(self) -> dict[str, Any]:

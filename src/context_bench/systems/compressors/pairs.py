@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
+from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.probing import tokens_of
@@ -13,8 +13,6 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.recorded import NotRecorded
-
-_SYSTEM = ("system", "developer")
 
 
 class RecordedPairs:
@@ -66,7 +64,7 @@ class RecordedPairs:
 
 
 def _spoken(messages: Sequence[ChatMessage]) -> Messages:
-    return [message for message in messages if message.get("role") not in _SYSTEM]
+    return [message for message in messages if message.get("role") not in SYSTEM_ROLES]
 
 
 def _key(messages: Sequence[ChatMessage]) -> str:
