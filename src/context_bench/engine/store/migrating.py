@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Dialect, Engine
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.schema import HEAD, metadata
@@ -16,6 +17,9 @@ CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL, CO
 """
 
 
+_known: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
+
+
 def migrate(connection: Connection, name: str, found: str | None) -> None:
     """Bring the schema `found` to the newest, in the caller's transaction; refuses one we do not know.
 
@@ -23,11 +27,20 @@ def migrate(connection: Connection, name: str, found: str | None) -> None:
     what is made this way and what the migrations make together.
     """
     if found is None:
-        metadata.create_all(connection, checkfirst=False)
-        connection.exec_driver_sql(_VERSION)
+        for statement in (*_statements(connection.dialect), _VERSION):
+            connection.exec_driver_sql(statement)
         connection.exec_driver_sql(f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')")
     else:
         upgrade(connection, name, found)
+
+
+def _statements(dialect: Dialect) -> tuple[str, ...]:
+    """What makes the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
+    if dialect.name not in _known:
+        tables = metadata.sorted_tables
+        made = [CreateTable(table) for table in tables] + [CreateIndex(index) for table in tables for index in table.indexes]
+        _known[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
+    return _known[dialect.name]
 
 
 def upgrade(connection: Connection, name: str, found: str | None) -> None:
