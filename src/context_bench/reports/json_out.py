@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ _TIMES = re.compile(
 )
 #: … and the occasion, outside rows.
 _OCCASION = re.compile("at|created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
+#: … and what counts attempts on the wire: a request that was tried twice came twice.
+_ATTEMPTS = ("calls", "client_calls", "calls_per_request", "bytes", "prefix_tokens")
 _TOP = (
     *("schema", "summary", "estimates", "comparisons", "by_type", "wire", "replay", "agents", "compression", "setup", "setups"),
     *("failures", "notes", "timing", "config", "manifest"),
@@ -49,7 +51,7 @@ def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None
 
     With `canonical`, two runs that found the same give the same bytes: no times, latencies, dates, run names or retries; keys sorted.
     """
-    head = _stable(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
+    head = _stable_head(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
     stream.write("{\n")
     for name in _TOP:
         if name in head:
@@ -147,11 +149,21 @@ def _stable(value: Any, name: str = "", *, in_row: bool = False) -> Any:
     return {key: _stable(item, key, in_row=in_row) for key, item in value.items() if not _volatile(key, in_row)}
 
 
+def _stable_head(document: dict[str, Any]) -> Any:
+    """All but the rows, without times, occasions and attempts."""
+    return _stable({**document, "wire": {system: _without(told, _ATTEMPTS) for system, told in document["wire"].items()}})
+
+
 def _stable_row(record: dict[str, Any]) -> dict[str, Any]:
-    """A row without times and attempts; what is empty without them is left out."""
-    record["usage"] = {name: value for name, value in record.get("usage", {}).items() if name != "calls"}  # counts attempts
+    """A row without times and attempts; what is empty without them is left out. For equal answers a judge is paid once: by any of them."""
+    record["usage"] = _without(record.get("usage", {}), ("calls", "judge"))
+    record["wire"] = _without(record.get("wire", {}), _ATTEMPTS)
     kept: dict[str, Any] = _stable(record, in_row=True)
     return {name: value for name, value in kept.items() if value or name not in ("errors", "usage", "wire")}
+
+
+def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _timed(item: Any) -> bool:

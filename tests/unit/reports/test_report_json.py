@@ -90,11 +90,12 @@ def another_time(result: Result) -> Result:
     rng = random.Random(1)
     for row in result.rows:
         row.latency = rng.random()
-        row.usage = dict(reversed([*row.usage.items(), ("ttft", rng.random()), ("attempts", 3)]))
+        row.usage = dict(reversed([*row.usage.items(), ("ttft", rng.random()), ("attempts", 3), ("judge", {"calls": 1})]))
         row.scores = dict(reversed(row.scores.items()))
         row.metadata = {**row.metadata, "latency": rng.random()}
         if row.wire:
-            row.wire |= {"ttft": rng.random(), "late": 1}
+            row.wire |= {"ttft": rng.random(), "late": 1, "bytes": 2000, "prefix_tokens": 7}  # a request that was tried again
+            row.wire |= {name: row.wire[name] + 1 for name in ("calls", "client_calls")}
     for summary in result.summary.values():
         summary |= {"latency_mean": rng.random(), "latency_median": rng.random(), "latency_p95": rng.random(), "latency_p99": rng.random()}
     result.timing = {"kompact": 9.9}
