@@ -11,10 +11,6 @@ from context_bench.core.verdict.evidence import LEVEL, weigh
 from context_bench.core.verdict.questions import Assay, Question, failures_decide, shows_inferior
 from context_bench.core.verdict.sentences import sentence, times
 
-if TYPE_CHECKING:
-    pass
-
-
 def judge(questions: Sequence[Question]) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.
 

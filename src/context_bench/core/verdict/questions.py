@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 
 from context_bench.core.verdict.evidence import LEVEL, Evidence
 
-if TYPE_CHECKING:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Assay:
     """Would this run have shown a loss? `arm`: the known-bad arm that was shown to lose more than the margin; `tried`: arms there were."""
