@@ -95,13 +95,13 @@ def _profile(name: str, price: str | None) -> CacheProfile:
 
     path = Path(name)
     if path.suffix == ".toml":
-        import tomllib
+        from context_bench.core.tables import load_toml
 
         if not path.is_file():
             raise BadInput(f"--profile {name}: no such file")
         try:
-            given = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            given = load_toml(path.read_text("utf-8"))
+        except ValueError as error:
             raise BadInput(f"--profile {name} is not TOML: {error}") from None
         unknown = given.keys() - CacheProfile.__dataclass_fields__.keys()
         if unknown or given.get("mode", "block") not in ("block", "unit"):

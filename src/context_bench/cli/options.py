@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from context_bench.cli.defaults import DEFAULT_MODEL
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.tables import load_toml
 
 
 def _listed(value: Any) -> Any:
@@ -144,11 +144,10 @@ def read_options(flags: dict[str, Any], config: Path | None, kind: type[RunOptio
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            read = tomllib.load(file)
+        read = load_toml(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"--config {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise BadInput(f"--config {path} is not valid TOML: {error}") from None
     return {key.replace("-", "_"): value for key, value in read.items()}
 

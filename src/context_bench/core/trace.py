@@ -77,6 +77,8 @@ class Event:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Event:
         """The event that `to_json` wrote; `ValueError` names what is not as it should be."""
+        if not isinstance(row, Mapping):
+            raise ValueError(f"an event is {row!r:.80}, expected an object")
         values = {name: row[name] for name in _EVENT_FIELDS if name in row}
         values["ranges"] = _ranges(row.get("ranges"))
         values["symbols"] = tuple(str(name) for name in row.get("symbols") or ())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.records import Example
+from context_bench.core.tables import load_toml
 from context_bench.datasets.fields import FieldFault, Form, compile_field
 from context_bench.datasets.prepare import FUNCTIONS, Row, Source
 
@@ -177,8 +177,8 @@ class DatasetSpec(BaseModel):
 def parse(text: str, thing: str) -> DatasetSpec:
     """Read a dataset file. Raises `BadSpec` with every fault in it; `thing` names the file in the message."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = load_toml(text)
+    except ValueError as error:
         raise BadSpec(thing, [f"not TOML: {error}"]) from error
     try:
         return DatasetSpec.model_validate(data)

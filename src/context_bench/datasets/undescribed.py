@@ -58,7 +58,7 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
         if column in _LISTS and cell[:1] in ("[", "{"):
             try:
                 made[column] = json.loads(cell)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise BadInput(f"column {column!r}: a list in a table is written as JSON; {error} in {cell[:60]!r}") from error
         elif cell:
             made[column] = cell

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ from context_bench.core.rubric import (
     read_rubric,
     verdicts_in,
 )
+from context_bench.core.tables import load_toml, load_yaml
 from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators._judging import Judge, Line, Question, response_of
 from context_bench.evaluators._rubric_reply import weighted_scores
@@ -384,15 +383,11 @@ def _decoded(path: Path) -> Any:
     if path.suffix == ".json":
         return load_json(path.read_bytes())
     if path.suffix not in (".yaml", ".yml"):
-        return tomllib.loads(path.read_text("utf-8"))
+        return load_toml(path.read_text("utf-8"))
     try:
-        yaml: Any = importlib.import_module("yaml")
+        return load_yaml(path.read_text("utf-8"))
     except ImportError:
         raise MissingExtra("a rubric in YAML", "memory") from None
-    try:
-        return yaml.safe_load(path.read_text("utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
 
 
 def _text(value: Any) -> str:

@@ -165,7 +165,9 @@ class GenaiPrices:
 def _own(model: str, price: Mapping[str, float] | OwnPrice) -> OwnPrice:
     if isinstance(price, OwnPrice):
         return price
-    unknown = sorted(set(price) - set(_RATES))
+    if not isinstance(price, Mapping):
+        raise BadInput(f"price of {model!r} is {price!r:.40}; expected input and output in $/1M tokens")
+    unknown = sorted(set(map(str, price)) - set(_RATES))
     missing = [name for name in ("input", "output") if name not in price]
     bad = [name for name in _RATES if name in price and not (isinstance(price[name], int | float) and 0 <= price[name] < float("inf"))]
     if unknown or missing or bad:

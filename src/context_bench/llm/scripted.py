@@ -62,7 +62,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -75,6 +74,7 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Usage
+from context_bench.core.tables import load_toml
 from context_bench.core.wire import WireRequest
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import counted, prompt_of
@@ -309,11 +309,11 @@ def _read(script: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) 
         raise BadSpec(thing, [f"it cannot be read: {error}"]) from None
     try:
         if path.suffix == ".toml":
-            return thing, tomllib.loads(text)
+            return thing, load_toml(text)
         if path.suffix == ".jsonl":
             return thing, {"rules": [json.loads(line) for line in text.split("\n") if line.strip()]}
         loaded = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSpec(thing, [f"it is not {path.suffix.lstrip('.').upper() or 'JSON'}: {error}"]) from None
     if isinstance(loaded, list):
         return thing, {"rules": loaded}

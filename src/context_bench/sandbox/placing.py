@@ -20,14 +20,19 @@ try:
 except ImportError:  # not on Windows, where there are no walls either
     fcntl = None  # type: ignore[assignment]
 
+_LONGEST = 2048  # bytes of a path; with the folder that it stands in, it has to stay below what systems take
 _PREFIX, _LOCK = "context-bench-copy-", "in-use"
 
 
 def parts_of(name: str) -> tuple[str, ...]:
     """The parts of a relative path. Raises `BadInput` for one that is absolute or leads up."""
     parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
-        raise BadInput(f"{name!r} is no path within the repository; expected a relative one without '..'")
+    try:
+        long = len(os.fsencode(name)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts)
+    except UnicodeEncodeError:
+        long = True
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name or long:
+        raise BadInput(f"{name[:200]!r} is no path within the repository; expected a relative one without '..'")
     return parts
 
 

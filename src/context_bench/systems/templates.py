@@ -7,14 +7,13 @@ key is left out.
 
 from __future__ import annotations
 
-import importlib
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, MissingExtra
+from context_bench.core.tables import load_toml, load_yaml
 
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -24,25 +23,16 @@ def read_description(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         text = path.read_text("utf-8")
-        given = _yaml(text) if path.suffix.lower() in (".yaml", ".yml") else tomllib.loads(text)
+        given = load_yaml(text) if path.suffix.lower() in (".yaml", ".yml") else load_toml(text)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # of TOML, of YAML (see below), of UTF-8
+    except ImportError:
+        raise MissingExtra("a description in YAML (TOML needs nothing)", "memory") from None
+    except ValueError as error:  # of TOML, of YAML, of UTF-8
         raise BadInput(f"{path} cannot be read: {error}") from None
     if not isinstance(given, dict):
         raise BadInput(f"{path}: expected a table that describes a memory, found {type(given).__name__}")
     return given
-
-
-def _yaml(text: str) -> Any:
-    try:
-        yaml: Any = importlib.import_module("yaml")
-    except ImportError:
-        raise MissingExtra("a description in YAML (TOML needs nothing)", "memory") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
 
 
 def at(document: Any, path: str | None) -> Any:

@@ -29,13 +29,13 @@ add = []
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.records import Example
+from context_bench.core.tables import load_toml
 from context_bench.datasets.tasks.shapes import AGENT_SECONDS, TEST_SECONDS, files_below, packed, task
 
 _KNOWN = {"id", "instruction", "timeout", "setup", "env", "cluster", "kind", "repo", "files", "verify", "gold"}
@@ -72,8 +72,8 @@ def read(path: Path, source: str = "folder") -> Example:
 def table(path: Path) -> dict[str, Any]:
     """A TOML file as it is. Raises `BadInput`."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return load_toml(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from None
 
 

@@ -79,7 +79,7 @@ def _log(document: dict[str, Any]) -> AnswerLog:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         raise BadInput(f"{path} is a broken ZIP archive: {error}") from error
 
 

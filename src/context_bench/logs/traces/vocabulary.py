@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.tables import load_toml
 from context_bench.core.trace import Ranges
 
 ToolKind = Literal["read", "search", "list", "edit", "exec", "none"]
@@ -115,8 +115,8 @@ class Vocabulary:
         if isinstance(extra, Mapping):
             return cls({**_builtin().rows, **_rows(extra, "tools")})
         try:
-            document = tomllib.loads(Path(extra).read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            document = load_toml(Path(extra).read_text("utf-8"))
+        except (OSError, ValueError) as error:
             raise BadInput(f"cannot read the table of tools {extra}: {error}") from error
         return cls({**_builtin().rows, **_rows(document, str(extra))})
 
@@ -124,7 +124,7 @@ class Vocabulary:
 @functools.cache
 def _builtin() -> Vocabulary:
     text = Path(__file__).with_name("tools.toml").read_text("utf-8")
-    return Vocabulary(_rows(tomllib.loads(text), "tools.toml"))
+    return Vocabulary(_rows(load_toml(text), "tools.toml"))
 
 
 def _rows(document: Mapping[str, Any], origin: str) -> dict[str, ToolRow]:

@@ -80,7 +80,7 @@ class VendorCompressor:
             raise Refused(f"{self.name}: its process ended with status {done.status}: {said}")
         try:
             told = json.loads(lines[-1])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadReply(f"{self.name}: what its process wrote cannot be read") from None
         self._book(told.get("calls") or [])
         if "error" in told:

@@ -188,7 +188,7 @@ class Worker:
             said = self._said()
             self._stop(said)
             raise Unreachable(f"{self.kind}: its process ended during {what}: {said}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadReply(f"{self.kind}: what its process wrote cannot be read: {error}") from None
         if "error" in told:
             raise Refused(f"{self.kind}: {told['error']['kind']}: {redact(told['error']['message'], self._keys.values())}")
