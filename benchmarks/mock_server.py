@@ -1,18 +1,22 @@
 """The least chat endpoint that keeps connections open: one constant answer, whole or as a stream of events, at once or after a delay.
 
-    python benchmarks/mock_server.py [--port 18080] [--delay 0.2]
+    python benchmarks/mock_server.py [--port 18080] [--delay 0.2] [--tls CERTIFICATE.pem]
 
 `GET /stats` tells how many chat requests and connections there have been, as JSON; so a benchmark sees a client that drops, repeats or
-caches requests, or opens a connection for each.
+caches requests, or opens a connection for each. `--tls`: speak TLS with this certificate and key; it is made for `localhost` and a day if
+there is no such file (a client trusts it by `SSL_CERT_FILE`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import datetime
 import json
+import ssl
 import sys
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 TEXT = "The survey team reported that the harbour bridge reopened on Tuesday after engineers replaced two bearings."
@@ -81,10 +85,37 @@ class Answering(asyncio.Protocol):
             self.transport.write(reply)
 
 
-async def serve(port: int = 0, delay: float = 0.0) -> None:
+def made(file: Path) -> Path:
+    """`file`, with a throw-away certificate and its key in it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    times = now - datetime.timedelta(hours=1), now + datetime.timedelta(days=1)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    itself = x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), *times).add_extension(names, critical=False)
+    signed = itself.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    file.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
+    return file
+
+
+def speaking_tls(file: Path) -> ssl.SSLContext:
+    """The server's side of TLS, with the certificate in `file`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file if file.exists() else made(file))
+    return context
+
+
+async def serve(port: int = 0, delay: float = 0.0, tls: Path | None = None) -> None:
     """Serve on loopback until cancelled; the address is the first line on standard output."""
-    server = await asyncio.get_running_loop().create_server(partial(Answering, delay), "127.0.0.1", port, backlog=4096)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    context = None if tls is None else speaking_tls(tls)
+    answering = partial(Answering, delay)
+    server = await asyncio.get_running_loop().create_server(answering, "127.0.0.1", port, backlog=4096, ssl=context)
+    found = server.sockets[0].getsockname()[1]
+    print(f"http://127.0.0.1:{found}" if tls is None else f"https://localhost:{found}", flush=True)
     await server.serve_forever()
 
 
@@ -92,8 +123,9 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
+    options.add_argument("--tls", type=Path, metavar="FILE", help="speak TLS with the certificate and key in this file")
     asked = options.parse_args()
     try:
-        asyncio.run(serve(asked.port, asked.delay))
+        asyncio.run(serve(asked.port, asked.delay, asked.tls))
     except KeyboardInterrupt:
         sys.exit(0)

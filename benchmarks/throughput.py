@@ -1,12 +1,13 @@
 """What the engine adds: `context-bench run` beside a plain asyncio client that does the same requests and the same F1, in one run.
 
-    python benchmarks/throughput.py [--n 2000] [--bytes 1000] [--concurrency 32] [--repeats 3] [--delay 0] [--only "aiohttp loop,…"]
-        [--peers benchmarks/peers.toml] [--var NAME=FOLDER …]
+    python benchmarks/throughput.py [--n 2000] [--bytes 1000] [--concurrency 32] [--repeats 3] [--delay 0] [--tls]
+        [--only "aiohttp loop,…"] [--peers benchmarks/peers.toml] [--var NAME=FOLDER …]
 
 Clients are told by `peers.toml`; those whose programs are not here are left out. All ask `mock_server.py` in a process of its own. Each
 runs with n examples and with 1, in turn; the difference is charged, so that start-up is not. CPU is user + system of the client's process
 and its children: on a shared machine it is the figure to trust, and the ratio to the first client more than either. A client that made
-more or fewer than n − 1 requests more for n examples than for one is marked: it drops, repeats or caches.
+more or fewer than n − 1 requests more for n examples than for one is marked: it drops, repeats or caches. `--tls`: each client also runs
+over TLS, in turn with the plain runs; `TLS` in the table is its CPU beside its own plain one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import ssl
 import statistics
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,10 +45,11 @@ class Spent:
 
 @dataclass
 class Client:
-    """A client by its command, and what its runs took: with n examples and with one."""
+    """A client by its command, and what its runs took: with n examples and with one. `plain`: the same without TLS."""
 
     name: str
     command: str
+    plain: Client | None = None
     many: list[Spent] = field(default_factory=list)
     one: list[Spent] = field(default_factory=list)
 
@@ -70,9 +73,9 @@ def clients(peers: Path, variables: dict[str, str], only: list[str]) -> Iterator
 
 
 @contextmanager
-def server(delay: float) -> Iterator[str]:
+def server(delay: float, tls: Path | None = None) -> Iterator[str]:
     """A mock server in a process of its own; its address."""
-    command = [sys.executable, str(HERE / "mock_server.py"), "--delay", str(delay)]
+    command = [sys.executable, str(HERE / "mock_server.py"), "--delay", str(delay), *(["--tls", str(tls)] if tls else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -84,14 +87,18 @@ def server(delay: float) -> Iterator[str]:
 
 def seen(url: str) -> dict[str, int]:
     """Requests and connections that the server has had."""
-    with urllib.request.urlopen(f"{url}/stats") as reply:
+    trusting = ssl._create_unverified_context() if url.startswith("https") else None  # our own server, for two numbers
+    with urllib.request.urlopen(f"{url}/stats", context=trusting) as reply:
         found: dict[str, int] = json.load(reply)
     return found
 
 
-def measure(command: list[str], url: str, left: Path) -> Spent:
-    """Run one command to its end; its failure ends the benchmark. `left`: files that begin with this path are what it stored."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+def measure(command: list[str], url: str, left: Path, trusted: Path) -> Spent:
+    """Run one command to its end; its failure ends the benchmark. `left`: files that begin with this path are what it stored.
+
+    `trusted`: the certificate of a server that speaks TLS.
+    """
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **({"SSL_CERT_FILE": str(trusted)} if url.startswith("https") else {})}
     before, began = seen(url), time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment)
@@ -106,6 +113,11 @@ def measure(command: list[str], url: str, left: Path) -> Spent:
     return Spent(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024, after["requests"] - before["requests"], connections, stored)
 
 
+def spent(client: Client) -> float:
+    """CPU seconds for all examples but one: the median of the runs."""
+    return statistics.median(many.cpu - one.cpu for many, one in zip(client.many, client.one, strict=True))
+
+
 def line(client: Client, n: int, floor: float) -> str:
     """The client's row of the table: medians."""
     extra = [(many.cpu - one.cpu, many.wall - one.wall) for many, one in zip(client.many, client.one, strict=True)]
@@ -115,6 +127,7 @@ def line(client: Client, n: int, floor: float) -> str:
     extra_requests = {many.requests - one.requests for many, one in zip(client.many, client.one, strict=True)}
     odd = "" if extra_requests == {n - 1} else f"  (!) {sorted(extra_requests)} requests"
     ratio = cpu / floor if floor else 1.0
+    odd += f"  {cpu / spent(client.plain):.2f} × its plain CPU" if client.plain is not None else ""
     figures = f"{1000 * cpu / n:>12.3f}{ratio:>8.2f}{n / wall if wall > 0 else 0:>10.0f}{start:>9.2f}{peak:>9.0f}{stored:>10.0f}"
     return f"{client.name:<28}{figures}{client.many[0].connections:>8}{odd}"
 
@@ -125,13 +138,18 @@ def main() -> None:
     for name, default in (("n", 2000), ("bytes", 1000), ("concurrency", 32), ("repeats", 3)):
         options.add_argument(f"--{name}", type=int, default=default)
     options.add_argument("--delay", type=float, default=0.0, help="seconds before the server answers")
+    options.add_argument("--tls", action="store_true", help="each client over TLS, too")
     options.add_argument("--peers", type=Path, default=HERE / "peers.toml")
     options.add_argument("--var", action="append", default=[], metavar="NAME=FOLDER")
     options.add_argument("--only", default="", help="names of clients, separated by commas")
     asked = options.parse_args()
     variables = dict(pair.split("=", 1) for pair in asked.var)
     chosen = list(clients(asked.peers, variables, [name.strip() for name in asked.only.split(",") if name.strip()]))
-    with tempfile.TemporaryDirectory() as folder, server(asked.delay) as url:
+    if asked.tls:
+        chosen = [each for client in chosen for each in (client, Client(f"{client.name}, TLS", client.command, client))]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+        url, trusted = servers.enter_context(server(asked.delay)), Path(folder) / "certificate.pem"
+        secure = servers.enter_context(server(asked.delay, trusted)) if asked.tls else ""
         data = {n: Path(folder) / f"{n}.jsonl" for n in (1, asked.n)}
         for n, path in data.items():
             path.write_text("".join(example(i, asked.bytes) + "\n" for i in range(n)), encoding="utf-8")
@@ -139,14 +157,15 @@ def main() -> None:
             for number, client in enumerate(chosen):
                 for n, kept in ((1, client.one), (asked.n, client.many)):
                     out = Path(folder) / f"out-{turn}-{number}-{n}-"
-                    told = {"url": url, "data": data[n], "n": n, "c": asked.concurrency, "out": out}
+                    there = url if client.plain is None else secure
+                    told = {"url": there, "data": data[n], "n": n, "c": asked.concurrency, "out": out}
                     filled = client.command.format(python=sys.executable, here=HERE, **variables, **told)
-                    kept.append(measure(filled.split(), url, out))
+                    kept.append(measure(filled.split(), there, out, trusted))
     after = f", answers after {asked.delay:g} s" if asked.delay else ""
     about = f"n = {asked.n}, {asked.bytes} B contexts, {asked.concurrency} in flight{after}, medians of {asked.repeats}"
     print(f"{about}; load {os.getloadavg()[0]:.1f}")
     print(f"{'client':<28}{'CPU ms/ex.':>12}{'ratio':>8}{'ex./s':>10}{'start s':>9}{'peak MB':>9}{'bytes/row':>10}{'conns':>8}")
-    floor = statistics.median(many.cpu - one.cpu for many, one in zip(chosen[0].many, chosen[0].one, strict=True))
+    floor = spent(chosen[0])
     for client in chosen:
         print(line(client, asked.n, floor))
 
