@@ -69,11 +69,6 @@ def grade(response: str, wanted: Sequence[ProbeAtom], *, truth: str = "", questi
     return AtomGrade(score, tuple(atom.text for atom in hits), missed, banned, strays)
 
 
-def survives(text: str, atom: ProbeAtom) -> bool:
-    """Whether `text` names the atom in any of its forms."""
-    return Said(text).names(atom)
-
-
 class Said:
     """A text, ready to be searched for many atoms."""
 

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from context_bench.core.ledger import Mark
-    from context_bench.core.records import Comparison, EvalRow, Example, Forwarded, Usage
+    from context_bench.core.records import EvalRow, Example, Forwarded, Usage
 
 
 @runtime_checkable
@@ -141,14 +140,6 @@ class ReplyCache(Protocol):
 
     def put(self, key: str, reply: dict[str, Any]) -> None:
         """Remember a reply."""
-
-
-class Comparing(Protocol):
-    """A measure that needs several systems at once."""
-
-    name: str
-
-    def compute(self, rows_by_system: dict[str, Sequence[EvalRow]], baseline: str) -> list[Comparison]: ...
 
 
 class Report(Protocol):

@@ -83,12 +83,6 @@ def token_f1(retrieved: str, ground_truth: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def token_recall(retrieved: str, ground_truth: str) -> float:
-    """Share of the ground truth's tokens that occur in `retrieved`, 0 to 1; unlike F1 it does not fall as what was stored grows longer."""
-    overlap, _, wanted = _overlap(retrieved, ground_truth)
-    return overlap / wanted if wanted else 0.0
-
-
 def _overlap(retrieved: str, ground_truth: str) -> tuple[int, int, int]:
     found, wanted = tokenize(retrieved), tokenize(ground_truth)
     return (Counter(found) & Counter(wanted)).total(), len(found), len(wanted)

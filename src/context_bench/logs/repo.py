@@ -184,10 +184,6 @@ class GitClone(_Closing):
     def paths(self) -> Collection[str]:
         return self._blobs.keys()
 
-    def blob_id(self, path: str) -> str | None:
-        """The number of a file's content, as git counts it."""
-        return self._blobs.get(path)
-
     def blob(self, path: str) -> bytes | None:
         number = self._blobs.get(path)
         if number is None:
