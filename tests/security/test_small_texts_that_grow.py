@@ -16,6 +16,7 @@ from context_bench.core.tables import load_toml, load_yaml
 from context_bench.core.trace import Trace
 from context_bench.datasets import spec
 from context_bench.datasets.tasks import load_tasks
+from context_bench.evaluators import _ratings
 from context_bench.evaluators.rubric_judge import rubric_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
@@ -109,6 +110,16 @@ def test_prices_that_are_none_are_told(price):
 
 def test_an_option_may_be_any_text():
     assert parse_spec(f"py:a.b:C:k={DEEP}").options == {"k": DEEP}
+
+
+@pytest.mark.parametrize("told", [0.5, "x", {"a": 1}, [1, None, {"logprob": "1"}], [{"logprob": -(10**400)}], [{"logprob": float("nan")}]])
+def test_probabilities_that_are_none_are_told_by_nobody(told):
+    content = [{"token": "4", "logprob": -0.1, "top_logprobs": told}]
+    assert _ratings.weighted({"content": content}) is None or not isinstance(told, list)
+
+
+def test_a_rating_in_brackets_without_end_is_none():
+    assert _ratings.first_rating('{"rating": ' + DEEP + "}") is None
 
 
 @pytest.mark.parametrize("name", ["a" * 256, "ä" * 128, "a/" * 2000 + "b", "\ud800", "../a", "/a", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.stats.agreement import WeightedRating, weighted_rating
@@ -47,7 +48,7 @@ def _json_rating(text: str) -> int | None:
     for piece in _OBJECT.findall(text):
         try:
             found = json.loads(piece)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         for name in ("rating", "score"):
             value = found.get(name)
@@ -61,9 +62,15 @@ def weighted(logprobs: Any) -> WeightedRating | None:
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     for token in content if isinstance(content, list) else []:
         if isinstance(token, dict) and str(token.get("token")).strip() in ("1", "2", "3", "4", "5"):
-            shares: dict[str, float] = {}
-            for other in token.get("top_logprobs") or [token]:
-                if isinstance(other, dict) and isinstance(other.get("logprob"), int | float):
-                    shares[str(other.get("token"))] = math.exp(min(0.0, other["logprob"]))
-            return weighted_rating(shares)
+            return weighted_rating(shares_of(token))
     return None
+
+
+def shares_of(token: Mapping[str, Any]) -> dict[str, float]:
+    """Token → probability, of what might have stood where a generated token stands; what is told as no number is not told."""
+    told = token.get("top_logprobs") or [token]
+    shares: dict[str, float] = {}
+    for other in told if isinstance(told, list) else [token]:
+        if isinstance(other, Mapping) and isinstance(other.get("logprob"), int | float):
+            shares[str(other.get("token"))] = math.exp(min(0.0, max(-1e6, other["logprob"])))
+    return shares

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.stats.agreement import WeightedRating, weighted_rating
+from context_bench.evaluators._ratings import shares_of
 
 RATINGS = (0, 1, 2, 3, 4, 5)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|-?\d+(?:\.\d+)?', re.DOTALL)
@@ -34,11 +34,7 @@ def weighted_scores(text: str | None, logprobs: Any) -> dict[str, WeightedRating
 
 
 def _rating(token: Mapping[str, Any]) -> WeightedRating | None:
-    shares: dict[str, float] = {}
-    for other in token.get("top_logprobs") or [token]:
-        if isinstance(other, Mapping) and isinstance(other.get("logprob"), int | float):
-            shares[str(other.get("token"))] = math.exp(min(0.0, other["logprob"]))
-    return weighted_rating(shares, RATINGS)
+    return weighted_rating(shares_of(token), RATINGS)
 
 
 def _score_places(text: str) -> dict[str, tuple[int, int]]:
