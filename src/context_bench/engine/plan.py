@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName, Stop
-from context_bench.core.keys import canonical_json, hash_text, seed_of, stable_hash
+from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.secrets import Secrets
@@ -241,9 +243,27 @@ def content_key(example: Example) -> str:
     """What an example is, apart from where it came from (`dataset` may be a path)."""
     content = {key: value for key, value in example.items() if key != "dataset"}
     try:
-        return hash_text(canonical_json(content))
+        return hash_bytes(_canonical(content) if _told_alike(content) else canonical_json(content).encode("utf-8", "surrogatepass"))
     except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, circles
         return hash_text(repr(sorted(((str(key), value) for key, value in content.items()), key=lambda item: item[0])))
+
+
+def _canonical(value: Any) -> bytes:
+    """The bytes of `canonical_json`, ten times as fast, of what `_told_alike`."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError):  # half a surrogate pair, an integer beyond 64 bits
+        return canonical_json(value).encode("utf-8", "surrogatepass")
+
+
+def _told_alike(value: Any) -> bool:
+    """Does every writer of JSON write this the same? Not so of floats, nor of what is not JSON."""
+    kind = type(value)
+    if kind is str or kind is int or value is None or kind is bool:
+        return True
+    if kind is dict:
+        return all(type(key) is str and _told_alike(item) for key, item in value.items())
+    return kind is list and all(_told_alike(item) for item in value)
 
 
 def output_key(arm: PlannedArm, content: str, trial: int, occurrence: int, budget: int | None = None) -> bytes:

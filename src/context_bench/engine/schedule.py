@@ -16,8 +16,8 @@ from context_bench.engine.plan import Block, Found, Job, Outcome, PlannedArm, Un
 from context_bench.engine.store.writing import ExampleRow, Planned, Writer
 from context_bench.engine.work import context_tokens
 
-#: Examples planned in one go. A slow source gives smaller chunks, so that work begins at once.
-CHUNK = 128
+#: Examples planned in one go: as many as are in work, within these bounds. A slow source gives smaller chunks, so that work begins at once.
+CHUNK, _LARGE_CHUNK = 128, 512
 _PATIENCE = 0.2
 #: Group jobs of one arm that may wait for each other before reading on is put off.
 _BACKLOG = 64
@@ -82,6 +82,7 @@ class Schedule:
         self._closed: dict[int, set[str]] = {}
         self._numbers: dict[tuple[int, int], int] = {}  # (arm, trial) → groups so far
         self._open = 0  # jobs handed out and not over
+        self._chunk = CHUNK
         self._exhausted = self._stopped = False
         self._refilling: asyncio.Task[None] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -190,13 +191,15 @@ class Schedule:
                 self._close_group(arm, trial, group)
             await loop.run_in_executor(self._database, self._writer.cut, self.tally.examples)
         await self._settle_answered()
+        # Where all is answered already, there is nobody to wait for.
+        self._chunk = max(CHUNK, min(self._open, _LARGE_CHUNK)) if self._ready or self._open else _LARGE_CHUNK
         self._exhausted = not more
 
     def _read(self) -> tuple[list[ExampleRow], bool]:
         """The next examples, in the reader's thread; stops early if they come slowly."""
         rows: list[ExampleRow] = []
         until = time.monotonic() + _PATIENCE
-        while len(rows) < CHUNK and time.monotonic() < until:
+        while len(rows) < self._chunk and time.monotonic() < until:
             example: Any = next(self._source, _END)
             if example is _END:
                 return rows, False

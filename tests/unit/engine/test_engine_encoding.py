@@ -1,13 +1,17 @@
 """Values survive the store, whatever they are; texts are kept once; secrets are not kept."""
 
+import hashlib
 import json
 import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context_bench.core.keys import canonical_json, hash_text
+from context_bench.engine.plan import content_key
 from context_bench.engine.secrets import Secrets, secrets_of
 from context_bench.engine.store.encoding import _REFERENCE, Bodies, dumps, joined, loads, pack, parts_in, unpack
+from context_bench.engine.store.familiar import FAMILIAR
 
 text = st.text(st.characters(blacklist_categories=()), max_size=20) | st.text(
     st.characters(blacklist_categories=()), min_size=1024, max_size=1030
@@ -90,3 +94,22 @@ def test_secrets_are_cut_out_of_texts_json_and_names():
 def test_without_secrets_nothing_is_changed(value):
     data = dumps(value)
     assert Secrets().clean(data) == data
+
+
+def test_what_was_packed_with_familiar_words_is_read_by_every_version():
+    told = b'{"f1":0.25,"exact_match":0.0,"recall":1.0,"contains":1.0}'
+    kept = bytes.fromhex("0220397d0000183235300300a0115b44c76c840802")
+    assert unpack(kept) == told
+    assert len(pack(told)) < len(told) / 2
+    assert hashlib.sha256(FAMILIAR).hexdigest()[:16] == "333bfbf0454d0878"  # never change it: stores were written with it
+
+
+def test_examples_have_the_same_key_whichever_way_it_is_worked_out():
+    odd = {
+        "id": "\x7f\x1f\u2028/<é😀",
+        "context": "a\ud800",
+        "n": [1, 2**70, True, None, {"b": 1.5, "a": []}],
+        "z": {"é": 1, "z": 2, "\uffff": 3},
+    }
+    for example in (odd, {**odd, "context": "a"}, {**odd, "n": [1, 2**53, {"b": -1, "a": []}], "context": '"\\\b\f\n\r\t'}):
+        assert content_key({**example, "dataset": "d"}) == hash_text(canonical_json(example))

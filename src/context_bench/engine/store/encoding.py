@@ -12,12 +12,14 @@ from typing import Any
 import orjson
 import zstandard
 
+from context_bench.engine.store.familiar import FAMILIAR
+
 #: Texts of this many characters or more become parts of their own, shared by every body that holds them.
 PART = 1024
-#: Below this many bytes compression costs more time, at writing and at every reading, than the few bytes that it saves are worth.
-_SMALL = 256
+#: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not even help pays.
+_LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
-_PLAIN, _ZSTD = b"\x00", b"\x01"
+_PLAIN, _ZSTD, _FAMILIAR = b"\x00", b"\x01", b"\x02"
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _tools = local()  # zstd objects are fast to use and slow to make, and belong to one thread
 
@@ -44,26 +46,57 @@ def loads(data: bytes) -> Any:
 
 
 def pack(data: bytes) -> bytes:
-    """`data`, compressed if that makes it smaller."""
-    if len(data) > _SMALL:
-        compressor = getattr(_tools, "compressor", None)
-        if compressor is None:
-            compressor = _tools.compressor = zstandard.ZstdCompressor(level=3)
-        small: bytes = compressor.compress(data)
-        if len(small) < len(data):
-            return _ZSTD + small
+    """`data`, compressed if that makes it smaller; what a row says of itself by the words that every row uses."""
+    if len(data) > _TINY:
+        small: bytes
+        if len(data) < _LARGE:
+            small = _FAMILIAR + _tool("teller", _teller).compress(data)
+        else:
+            small = _ZSTD + _tool("compressor", _compressor).compress(data)
+        if len(small) <= len(data):
+            return small
     return _PLAIN + data
 
 
 def unpack(data: bytes) -> bytes:
     """What was packed."""
-    if data[:1] == _PLAIN:
+    kind = data[:1]
+    if kind == _PLAIN:
         return data[1:]
-    expander = getattr(_tools, "expander", None)
-    if expander is None:
-        expander = _tools.expander = zstandard.ZstdDecompressor()
-    large: bytes = expander.decompress(data[1:])
+    large: bytes = (_tool("listener", _listener) if kind == _FAMILIAR else _tool("expander", _expander)).decompress(data[1:])
     return large
+
+
+def _tool(name: str, make: Callable[[], Any]) -> Any:
+    """What this thread has of that name; made when it is first asked for."""
+    found = getattr(_tools, name, None)
+    if found is None:
+        found = make()
+        setattr(_tools, name, found)
+    return found
+
+
+def _compressor() -> Any:
+    return zstandard.ZstdCompressor(level=3)
+
+
+def _expander() -> Any:
+    return zstandard.ZstdDecompressor()
+
+
+def _teller() -> Any:
+    words = _familiar()
+    words.precompute_compress(level=3)
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False)
+    return zstandard.ZstdCompressor(dict_data=words, compression_params=parameters)
+
+
+def _listener() -> Any:
+    return zstandard.ZstdDecompressor(dict_data=_familiar(), format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+
+
+def _familiar() -> Any:
+    return zstandard.ZstdCompressionDict(FAMILIAR, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
 def unpacked(data: bytes | None, default: Any = None) -> Any:
@@ -96,10 +129,12 @@ class Bodies:
     def add(self, value: Any) -> bytes:
         """Keep `value`; returns its key."""
         parts: list[bytes] = []
+        skeleton = value
         try:
-            skeleton = self._split(value, parts)
+            if _divides(value):
+                skeleton = self._split(value, parts)
         except _MentionsReference:  # a body that looks like a skeleton is kept in one piece
-            skeleton, parts = value, []
+            parts = []
         data = self.clean(dumps(skeleton))
         key = body_key(data)
         if key not in self.known and key not in self.fresh:
@@ -111,8 +146,6 @@ class Bodies:
         if isinstance(value, str):
             return value if len(value) < PART else self._part(value, parts)
         if isinstance(value, dict):
-            if _REFERENCE in value:
-                raise _MentionsReference
             return {key: self._split(item, parts) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._split(item, parts) for item in value]
@@ -136,6 +169,27 @@ class Bodies:
     def dropped(self) -> None:
         """Forget what was gathered (it is in the store, or the transaction failed)."""
         self.fresh, self.links = {}, []
+
+
+def _divides(value: Any) -> bool:
+    """Is there a text in it that is kept apart? Looks at everything: `_MentionsReference` is raised wherever the reference stands."""
+    if isinstance(value, str):
+        return len(value) >= PART
+    if isinstance(value, dict):
+        if _REFERENCE in value:
+            raise _MentionsReference
+        found = False
+        for item in value.values():
+            if _divides(item):
+                found = True
+        return found
+    if isinstance(value, list | tuple):
+        found = False
+        for item in value:
+            if _divides(item):
+                found = True
+        return found
+    return False
 
 
 class _MentionsReference(Exception):

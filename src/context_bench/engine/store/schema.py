@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Tab
 from context_bench.engine.store.dialects import TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
-HEAD = "0006"
+HEAD = "0007"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -262,7 +262,6 @@ bodies = Table(
     metadata,
     Column("key", LargeBinary(16), primary_key=True),
     Column("data", LargeBinary, nullable=False),
-    sqlite_with_rowid=False,
 )
 
 body_parts = Table(

@@ -62,7 +62,7 @@ class Writer:
         return begun
 
     def let_go(self) -> None:
-        """This process is done with the run, however that came."""
+        """The run is no longer worked on by this process, however that came."""
         AT_WORK.discard(self._at_work)
 
     def take_up(self, number: int, run: str, name: str) -> None:
