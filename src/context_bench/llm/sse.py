@@ -19,6 +19,9 @@ _STATES: dict[str, type[StreamState]] = {
 }
 
 
+_BYTE_ORDER_MARK = "\ufeff".encode()
+
+
 class EventReader:
     """Cuts a byte stream into `(event name, data)` pairs."""
 
@@ -41,30 +44,34 @@ class EventReader:
         lines = (bytes(self._rest) + data).splitlines()
         self._rest = bytearray() if ends else bytearray(lines.pop())
         for line in lines:
-            yield from self._line(line)
+            if (event := self._line(line)) is not None:
+                yield event
 
     def close(self) -> Iterator[tuple[str, str]]:
         """The last event, if its blank line is missing."""
-        if self._rest:
-            line, self._rest = bytes(self._rest), bytearray()
-            yield from self._line(line)
-        yield from self._line(b"")
+        line, self._rest = bytes(self._rest), bytearray()
+        for last in (line, b"") if line else (b"",):
+            if (event := self._line(last)) is not None:
+                yield event
 
-    def _line(self, raw: bytes) -> Iterator[tuple[str, str]]:
-        line = raw.decode("utf-8", "replace")
+    def _line(self, raw: bytes) -> tuple[str, str] | None:
+        """Take one line; the event that it ends."""
         if self._first:
-            line, self._first = line.removeprefix("\ufeff"), False
-        if not line:
-            if self._data:
-                yield self._name, "\n".join(self._data)
+            raw, self._first = raw.removeprefix(_BYTE_ORDER_MARK), False
+        if not raw:
+            event = (self._name, "\n".join(self._data)) if self._data else None
             self._name, self._data = "", []
-            return
-        field, _, value = line.partition(":")
+            return event
+        if raw.startswith(b"data: "):  # nearly every one
+            self._data.append(raw[6:].decode("utf-8", "replace"))
+            return None
+        field, _, value = raw.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
         if field == "data":
             self._data.append(value)
         elif field == "event":
             self._name = value
+        return None
 
 
 class StreamReader:
@@ -113,7 +120,7 @@ class StreamReader:
         self._state.finish()
 
     def _take(self, name: str, text: str, *, cut: bool) -> None:
-        if not text.strip():
+        if not text or text.isspace():
             return
         try:
             self._state.event(name, text)

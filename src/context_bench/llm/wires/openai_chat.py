@@ -166,13 +166,18 @@ class Stream:
         reply.model = reply.model or as_str(chunk.get("model")) or None
         if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
             reply.usage, reply.raw_usage = usage_of(chunk["usage"]), dict(chunk["usage"])
-        for choice in map(as_dict, as_list(chunk.get("choices"))):
-            if not choice.get("index"):
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, OBJECT) and not choice.get("index"):
                 self._choice(choice)
 
-    def _choice(self, choice: dict[str, Any]) -> None:
-        delta, reply = as_dict(choice.get("delta")), self.reply
-        if (content := joined(content_parts(delta.get("content")), "text")) is not None:
+    def _choice(self, choice: Mapping[str, Any]) -> None:
+        told, reply = choice.get("delta"), self.reply
+        delta: Mapping[str, Any] = told if isinstance(told, OBJECT) else {}
+        content = delta.get("content")
+        if not isinstance(content, str):
+            content = joined(content_parts(content), "text")
+        if content is not None:
             reply.text = (reply.text or "") + content
         reasoning = as_str(delta.get("reasoning_content")) or as_str(delta.get("reasoning"))
         if reasoning:
