@@ -12,17 +12,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.quantiles import nearest_rank
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
 from context_bench.core.rowfacts import cost_usd, number, qa_type, score
 from context_bench.core.setups import standing, totals
 from context_bench.core.stats.clusters import MIN_CLUSTERS
 
 SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-
-
-def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """The ⌈`share` · n⌉-th smallest of sorted values."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 # --- one pass over a system's rows ---

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.junk import echoes, near_duplicates, repeats_question
-from context_bench.core.memory_figures import Declined, Scored, Use, harm, nearest_rank, scored, setup_figures
+from context_bench.core.memory_figures import Declined, Scored, Use, harm, scored, setup_figures
 from context_bench.core.memory_notes import memory_notes
+from context_bench.core.quantiles import nearest_rank
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.rowfacts import tallied
 from context_bench.metrics import BUILTINS, AbstentionRates, MemoryCost

@@ -11,7 +11,7 @@ from context_bench.systems.memories.ops import DEFAULT, SUITES, run_suites
 from context_bench.systems.memories.ops._calls import Lane
 from context_bench.systems.memories.ops._facts import Facts
 from context_bench.systems.memories.ops.delete import scanner_works
-from context_bench.systems.memories.ops.report import Sheet, nearest_rank
+from context_bench.systems.memories.ops.report import Sheet, percentile
 from context_bench.testing.mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
 
 IN_PROCESS = [name for name in DEFAULT if name != "crash"]  # tests/end_to_end/test_memory_crash.py
@@ -346,5 +346,5 @@ async def test_results_as_rows_and_json():
 
 
 @pytest.mark.parametrize(("values", "of", "expected"), [([], 0.5, None), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.95, 4), ([5], 0.01, 5)])
-def test_percentiles_by_nearest_rank(values, of, expected):
-    assert nearest_rank(values, of) == expected
+def test_percentiles_by_percentile(values, of, expected):
+    assert percentile(values, of) == expected

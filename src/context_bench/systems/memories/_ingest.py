@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,6 +12,7 @@ from context_bench.core import calling
 from context_bench.core.clock import Clock
 from context_bench.core.errors import SetupFailed, Stop, describe
 from context_bench.core.memory import Item, Memory, Receipt
+from context_bench.core.quantiles import nearest_rank
 from context_bench.systems.memories._timing import timed
 
 _MOST_FAILED = 0.05  # share of a group's items that a memory may lose before its answers say nothing about it
@@ -42,8 +42,7 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float | int] | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
-    ranks = {f"p{p}": ordered[max(0, math.ceil(p / 100 * len(ordered)) - 1)] for p in (50, 95, 99)}
-    return {"n": len(ordered), **ranks}
+    return {"n": len(ordered), **{f"p{p}": nearest_rank(ordered, p / 100) for p in (50, 95, 99)}}
 
 
 class Ingest:

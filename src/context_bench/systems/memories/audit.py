@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.junk import NEAR
+from context_bench.core.quantiles import nearest_rank
 from context_bench.core.text import normalise
 from context_bench.systems.memories._exports import Record, read_export
 from context_bench.systems.memories._rules import (
@@ -268,7 +269,7 @@ def _ages(records: Sequence[Record], until: datetime | None) -> dict[str, float 
     if not ages:
         return {}
     named = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "oldest": 1.0}
-    return {name: ages[max(1, math.ceil(of * len(ages))) - 1] for name, of in named.items()}
+    return {name: nearest_rank(ages, of) for name, of in named.items()}
 
 
 def _per_day(records: Sequence[Record]) -> tuple[tuple[str, int, int], ...]:

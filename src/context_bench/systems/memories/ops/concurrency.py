@@ -18,7 +18,7 @@ from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.systems.memories.ops._calls import Lane
 from context_bench.systems.memories.ops._facts import whole
 from context_bench.systems.memories.ops._room import Room
-from context_bench.systems.memories.ops.report import Sheet, nearest_rank, share
+from context_bench.systems.memories.ops.report import Sheet, percentile, share
 
 WRITERS, READERS = 4, 2
 _EACH = 12
@@ -249,7 +249,7 @@ def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
         "readers": READERS,
         "searches": seen.searches,
         "found": found,
-        **{f"delay_p{round(100 * of)}": nearest_rank(seen.delays, of) for of in (0.5, 0.95, 0.99)},
+        **{f"delay_p{round(100 * of)}": percentile(seen.delays, of) for of in (0.5, 0.95, 0.99)},
     }
     sheet.test(
         "visible",

@@ -19,7 +19,7 @@ from context_bench.core.memory import Hit, Item, Memory, NotSupported
 from context_bench.systems.memories.ops._calls import Lane
 from context_bench.systems.memories.ops._facts import Fact, says
 from context_bench.systems.memories.ops._room import Room
-from context_bench.systems.memories.ops.report import Sheet, nearest_rank, share
+from context_bench.systems.memories.ops.report import Sheet, percentile, share
 
 _STEPS = (25, 50, 100, 200)
 _LENGTHS = (256, 512, 1024, 4096, 16384)
@@ -119,7 +119,7 @@ def _measures(sheet: Sheet, grown: _Grown) -> None:
         )
     else:
         sheet.without("size", "the memory tells neither its size nor its files")
-    first, last = nearest_rank(grown.first, 0.5), nearest_rank(grown.last, 0.5)
+    first, last = percentile(grown.first, 0.5), percentile(grown.last, 0.5)
     sheet.measured(
         "search time",
         f"the median search took {_ms(first)} at {grown.sizes[0][0]} turns and {_ms(last)} at {turns}",
@@ -127,8 +127,8 @@ def _measures(sheet: Sheet, grown: _Grown) -> None:
             "n": len(grown.last),
             "p50_first": first,
             "p50_last": last,
-            "p95_last": nearest_rank(grown.last, 0.95),
-            "p99_last": nearest_rank(grown.last, 0.99),
+            "p95_last": percentile(grown.last, 0.95),
+            "p99_last": percentile(grown.last, 0.99),
             "growth": last / first if first and last is not None else None,
         },
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from context_bench.core.errors import Stop, TimedOut, describe
 from context_bench.core.memory import NotSupported
+from context_bench.core.quantiles import nearest_rank
 from context_bench.llm.redact import redact
 
 Kind = Literal["test", "positive control", "measurement"]
@@ -146,13 +147,9 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def nearest_rank(values: Sequence[float], of: float) -> float | None:
-    """The `of` percentile (0 to 1) by nearest rank, ceil(p·n); `None` of nothing."""
-    if not values:
-        return None
-    import math
-
-    return sorted(values)[max(1, math.ceil(of * len(values))) - 1]
+def percentile(values: Sequence[float], of: float) -> float | None:
+    """The `of` percentile (0 to 1) by nearest rank; `None` of nothing."""
+    return nearest_rank(sorted(values), of) if values else None
 
 
 def _short(text: str) -> str:
