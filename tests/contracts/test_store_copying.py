@@ -12,6 +12,10 @@ from context_bench.reports.output import render
 from context_bench.runner import collect, details
 
 
+#: What does not hang on the kind of store is tried with files.
+of_files = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+
+
 class Keeping:
     """Keeps state by group, pays for getting ready and for every answer; some texts are shared, large or hold a NUL."""
 
@@ -106,6 +110,7 @@ async def test_a_copy_gives_the_same_reports_and_holds_each_thing_once(store, el
     assert not any(counted(elsewhere)[table] for table in ("outputs", "scores", "calls", "forwarded", "bodies", "setups"))
 
 
+@of_files
 async def test_everything_is_there_once_whichever_run_comes_first(store, elsewhere, made):
     await made()
     for name in ("first", "r", "first", "r"):
@@ -143,6 +148,7 @@ async def test_a_copy_broken_off_anywhere_goes_on(store, elsewhere, made, place,
         assert counted(elsewhere) == counted(undisturbed)
 
 
+@of_files
 async def test_an_unfinished_run_is_finished_in_its_new_place(store, elsewhere, run, made):
     class Stopping(Keeping):
         async def aprocess(self, example):
@@ -160,6 +166,7 @@ async def test_an_unfinished_run_is_finished_in_its_new_place(store, elsewhere, 
         copy_run(store, elsewhere, "r")
 
 
+@of_files
 async def test_what_was_judged_again_is_copied_anew_and_names_do_not_clash(store, elsewhere, run, made):
     class Long:
         name, version = "long", "1"
