@@ -11,7 +11,6 @@ from context_bench.metrics import MeanScore
 from context_bench.reports.output import render
 from context_bench.runner import collect, details
 
-
 #: What does not hang on the kind of store is tried with files.
 of_files = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
