@@ -60,7 +60,7 @@ def _answered_to(calls: Sequence[Call], chat: Sequence[Forwarded]) -> list[Forwa
     """
     served = [record for record in chat if _served(record)]
     client = [call for call in calls if call.account == "system"]
-    ours, failed = answered(client), [call for call in client if call.error is not None and (call.status is None or call.status < 400)]
+    ours, failed = answered(client), [call for call in client if call.error is not None and "Could not connect" not in call.error]
     again = min(len(failed) - (len(chat) - len(served)), len(served) - len(ours))
     if again <= 0:
         return served

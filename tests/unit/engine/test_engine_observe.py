@@ -93,8 +93,12 @@ def test_an_attempt_whose_reply_was_no_answer_is_not_forwarded_twice_nor_the_pro
     assert [own.sent_tokens for own in added_calls(calls, with_own, None)] == [3]
     never_arrived = [call(error="Unreachable: Could not connect", status=None), call(attempt=2)]
     assert forwarded_tokens([record()], never_arrived) == 10
+    assert forwarded_tokens([record(), record(summary, tokens=3)], never_arrived) == 13
     refused = [call(error="RateLimited", status=429), call(attempt=2)]
     assert forwarded_tokens([record(status=429), record(), record(summary, tokens=3)], refused) == 13
+    both = [call(error="ServerFailed: an error in a reply", status=200), *refused]
+    assert forwarded_tokens([record(usage=None), record(status=429), record()], both) == 10
+    assert added_calls(both, [record(usage=None), record(status=429), record()], None) == []
 
 
 def test_other_routes_are_counted_apart():
