@@ -30,6 +30,7 @@ from typing import IO, Any, cast
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
 from context_bench.datasets.examples import tidy
+from context_bench.datasets.seen import SeenIds
 
 
 def load_jsonl(path: str | Path, n: int | None = None) -> list[Example]:
@@ -43,17 +44,28 @@ def load_jsonl(path: str | Path, n: int | None = None) -> list[Example]:
 
 def jsonl_examples(path: Path, dataset: str, n: int | None = None) -> Iterator[Example]:
     """Examples of a JSONL file, tagged `dataset`. Two rows with one id are an error: their results could not be told apart."""
-    seen: dict[str, int] = {}
+    seen = SeenIds()
     if n is not None and n <= 0:
         return
-    for number, row in json_lines(path):
+    for count, (number, row) in enumerate(json_lines(path), 1):
         where = f"{path}:{number}"
         example = tidy(row, number - 1, dataset, where)
-        if (before := seen.setdefault(str(example["id"]), number)) != number:
+        before = seen.first(str(example["id"]), number)
+        if before is not None and (before := before or _line_of(path, dataset, str(example["id"]), number)) is not None:
             raise BadInput(f"{where}: id {example['id']!r} was used on line {before} already; give each row its own")
         yield example
-        if n is not None and len(seen) >= n:
+        if count == n:
             return
+
+
+def _line_of(path: Path, dataset: str, name: str, until: int) -> int | None:
+    """The first line before `until` whose example has this id, if there is one: two ids may have one hash."""
+    for number, row in json_lines(path):
+        if number >= until:
+            return None
+        if str(tidy(row, number - 1, dataset, f"{path}:{number}")["id"]) == name:
+            return number
+    return None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

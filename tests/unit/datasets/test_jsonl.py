@@ -63,6 +63,12 @@ def test_a_bad_line_is_named(write, data, words):
         load_jsonl(write(data))
 
 
+def test_an_id_of_long_ago_is_known(write):
+    many = [line(id=number) for number in range(40_000)]
+    with pytest.raises(BadInput, match=r"d\.jsonl:40001: id '17' was used on line 18 already"):
+        load_jsonl(write("\n".join([*many, line(id="17")])))
+
+
 def test_invalid_utf8_names_line_and_byte(write):
     with pytest.raises(BadInput, match=r"d\.jsonl:2: byte 14 of the line is not UTF-8"):
         load_jsonl(write(f"{line()}\n".encode() + b'{"context": "\xff"}'))
