@@ -4,9 +4,9 @@
 
 Whichever of `--minutes` and `--requests` comes first ends the faults; what is under way then ends in peace. Everything is on loopback and
 in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a proxy that halves contexts) and
-four controls, a tap in a process of its own before the provider, a judge, a viewer that is looked at all the while. In a third of
-the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP) and their tap is killed; then one long round with the provider's faults
-and halts only, whose memory is looked at. Each round is played again undisturbed into another store, and both reports are compared.
+four controls, a tap in a process of its own before the provider, a judge, a viewer that is looked at all the while. For a third
+of the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP), and their tap is killed; then come long ones with the provider's
+faults and halts only, whose memory is looked at. Each round is played again undisturbed into another store, and both reports are compared.
 Exit code 1 if an invariant is broken.
 """
 
@@ -16,13 +16,12 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from pathlib import Path
 import soak_books
 import soak_faults
 import soak_watch
+from soak_programs import Broken, Programs, free_port, listening
 from viewer import Browser
 
 from context_bench.engine import open_store
@@ -65,15 +65,12 @@ class Round:
     taps: int = 0
     halts: int = 0
     starts: int = 0
+    seconds: float = 0.0  # of its runs, until they end for the first time
     codes: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return f"soak-{self.number}"
-
-
-class Broken(Exception):
-    """The soak cannot go on."""
 
 
 class Soak:
@@ -87,50 +84,16 @@ class Soak:
         self.direct, self.behind, self.judge = (Hostile(self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3))
         self.relay_url = ""
         self.tap_port = free_port()
-        self.watched: list[soak_watch.Watched] = []
-        self.living: dict[str, asyncio.subprocess.Process] = {}
-        self.broken: list[str] = []
+        self.programs = Programs(folder)
+        self.broken = self.programs.broken
         self.rounds: list[Round] = []
         self.began = time.monotonic()
         self.views = 0
 
-    # --- programs ---------------------------------------------------------------------------------------------------------------
-
-    async def start(self, name: str, *arguments: str, look: bool = True) -> asyncio.subprocess.Process:
-        """Start `context-bench` with arguments; its words go to a file of its own."""
-        words = (self.folder / f"{name}.log").open("ab")
-        known = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "context_bench", *arguments, stdout=asyncio.subprocess.PIPE, stderr=words, env=known, cwd=self.folder
-        )  # fmt: skip
-        words.close()
-        self.living[name] = process
-        if look:
-            self.watched.append(soak_watch.Watched(name, process.pid))
-        return process
-
-    async def end(self, name: str, how: int = signal.SIGTERM) -> None:
-        """End a program that was started here."""
-        process = self.living.pop(name, None)
-        if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.send_signal(how)
-            try:
-                await asyncio.wait_for(process.communicate(), 30)
-            except TimeoutError:
-                self.broken.append(f"{name} did not end within 30 s of signal {how}")
-                process.kill()
-                await process.wait()
-
     async def start_tap(self) -> None:
-        await self.start("tap", "tap", "--port", str(self.tap_port), "--upstream", self.behind.url)
-        for _ in range(600):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.tap_port), 0.2).close()
-                return
-            await asyncio.sleep(0.1)
-        raise Broken("the tap does not come up")
+        """Start the tap, on the same port each time."""
+        await self.programs.start("tap", "tap", "--port", str(self.tap_port), "--upstream", self.behind.url)
+        await listening(self.tap_port)
 
     def command(self, round_: Round, store: str) -> list[str]:
         """The command line of a round's run."""
@@ -154,13 +117,16 @@ class Soak:
         """The round to its end, whatever happens to it; then again until no row has failed."""
         self.rounds.append(round_)
         pending = list(round_.events)
+        began = time.monotonic()
         while await self._once(round_, pending) not in (0, 1):
             if round_.starts > 20:
                 raise Broken(f"{round_.name} does not come to its end")
+        round_.seconds = time.monotonic() - began
         told = await self.report(round_, self.store)
         failed = sum(soak_books.failures(told).values())
         self.check(round_, told)
         for _ in range(OWN_RETRIES):
+            print(f"  failures told: {failed}", flush=True)
             if not failed:
                 break
             await self._once(round_, [])
@@ -186,7 +152,7 @@ class Soak:
         """One start of the round's command, to its end or its violent death; the exit code."""
         if not calm:
             round_.starts += 1
-        process = await self.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
+        process = await self.programs.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
         reader = asyncio.create_task(process.communicate())
         seen, moved = -1, time.monotonic()
         try:
@@ -200,7 +166,7 @@ class Soak:
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:
                     await self._strike(round_, pending.pop(0).what, process, reader)
         finally:
-            await self.end("calm" if calm else "run", signal.SIGKILL)
+            await self.programs.end("calm" if calm else "run", signal.SIGKILL)
             await reader
         code = process.returncode or 0
         if not calm:
@@ -220,7 +186,7 @@ class Soak:
             process.send_signal(signal.SIGCONT)
         else:
             round_.taps += 1
-            await self.end("tap", signal.SIGKILL)
+            await self.programs.end("tap", signal.SIGKILL)
             await asyncio.wait([reader], timeout=120)
             if not reader.done():
                 self.broken.append(f"{round_.name}: 120 s after its tap was gone the run had not ended")
@@ -228,12 +194,7 @@ class Soak:
 
     async def report(self, round_: Round, store: str) -> str:
         """A run's report in canonical JSON."""
-        process = await self.start("export", "export", round_.name, "--store", store, "--canonical", look=False)
-        out, _ = await process.communicate()
-        del self.living["export"]
-        if process.returncode:
-            raise Broken(f"export of {round_.name} ended with {process.returncode}")
-        return out.decode()
+        return await self.programs.said("export", "export", round_.name, "--store", store, "--canonical")
 
     # --- what must hold ---------------------------------------------------------------------------------------------------------
 
@@ -277,30 +238,27 @@ class Soak:
 
     async def rounds_of_all_kinds(self) -> None:
         """Rounds that are killed, for a third of the time; then long ones."""
-        number, rate = 0, 1.0
+        number = 0
         while number == 0 or not self.over(1 / 3):
             number += 1
             draw = self.random.uniform
             strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
-            round_ = self.prepared(number, min(40 * number, 150), strikes)
-            began = time.monotonic()
-            await self.play(round_)
-            rate = round_.examples / (time.monotonic() - began)
+            await self.play(self.prepared(number, min(40 * number, 150), strikes))
         number += number % 2  # the next are streamed
         while not self.over(0.9):
             left = self.began + 60 * self.asked.minutes - time.monotonic()
-            size = int(max(40, 0.9 * rate * left))
+            rate = max(each.examples / each.seconds for each in self.rounds)
+            size = int(max(40, 0.8 * rate * left))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
-            began, halts = time.monotonic(), [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
-            await self.play(round_ := self.prepared(number, size, halts))
-            rate = round_.examples / (time.monotonic() - began)
+            halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
+            await self.play(self.prepared(number, size, halts))
 
     async def watch(self) -> None:
         """Look at the processes every second, and end the faults when it is time."""
         while True:
-            for each in self.watched:
+            for each in self.programs.watched:
                 each.look()
             if self.over():
                 self.faults.on = False
@@ -311,7 +269,7 @@ class Soak:
         address = ""
         while not address:  # until there is a store
             await asyncio.sleep(5)
-            process = await self.start("viewer", "view", self.store, "--no-open")
+            process = await self.programs.start("viewer", "view", self.store, "--no-open")
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
         browser = await asyncio.to_thread(Browser, address)
@@ -342,15 +300,16 @@ class Soak:
                     for found in await asyncio.gather(*beside, return_exceptions=True):
                         if not isinstance(found, asyncio.CancelledError):
                             self.broken.append(f"somebody who looked on could not: {found!r}")
-                    for name in list(self.living):
-                        await self.end(name)
+                    await self.programs.end_all()
 
     async def run(self) -> int:
         """All of it; the exit code."""
         async with self.around():
             try:
                 await self.rounds_of_all_kinds()
-            except Broken as error:
+            except Exception as error:
+                if not isinstance(error, Broken):
+                    traceback.print_exc()
                 self.broken.append(str(error))
         self.tell()
         return 1 if self.broken else 0
@@ -368,29 +327,10 @@ class Soak:
             done.update({"SIGKILL": round_.kills, "SIGSTOP": round_.halts, "tap killed": round_.taps, "starts": round_.starts})
         print(f"{len(self.rounds)} rounds: " + ", ".join(f"{what} {count}" for what, count in done.items()))
         for name in ("run", "tap", "viewer"):
-            self._tell_of([each for each in self.watched if each.name == name and each.samples], name)
+            print(soak_watch.told([each for each in self.programs.watched if each.name == name and each.samples], name))
         if self.asked.samples:
-            with self.asked.samples.open("w") as file:
-                for each in self.watched:
-                    for s in each.samples:
-                        file.write(f"{each.name}\t{each.pid}\t{s.at - self.began:.1f}\t{s.memory:.1f}\t{s.files}\t{s.threads}\n")
+            soak_watch.write(self.programs.watched, self.asked.samples, self.began)
         print("\n".join(f"BROKEN: {what}" for what in self.broken) or "every invariant held")
-
-    def _tell_of(self, processes: list[soak_watch.Watched], name: str) -> None:
-        if not processes:
-            return
-        longest = max(processes, key=lambda each: len(each.samples))
-        first, last = (longest.warm() or longest.samples)[0], longest.samples[-1]
-        grown = soak_watch.slope(processes)
-        told = "too short for a slope"
-        if grown is not None:
-            told = f"{grown.slope:+.1f} MB/hour [{grown.low:+.1f}, {grown.high:+.1f}] over {grown.minutes:.0f} min in {grown.blocks} blocks"
-        peak = max(sample.memory for each in processes for sample in each.samples)
-        print(
-            f"{name}: {len(processes)} processes; longest: {first.memory:.0f} → {last.memory:.0f} MB, peak of all {peak:.0f}; {told}; "
-            f"files {first.files} → {last.files} (most {max(s.files for each in processes for s in each.samples)}), "
-            f"threads {first.threads} → {last.threads}"
-        )
 
 
 def differences(one: str, other: str) -> list[str]:
@@ -411,13 +351,6 @@ def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -
             _differ(a, b, f"{path}[{place}]", add)
     elif one != other:
         add(f"{path}: {str(one)[:80]} instead of {str(other)[:80]}")
-
-
-def free_port() -> int:
-    """A port on loopback that nobody has."""
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        return int(own.getsockname()[1])
 
 
 def main() -> int:

@@ -102,12 +102,13 @@ def rows_of(store: Store, name: str, owed: int, report: str) -> Rows:
         made = connection.scalar(select(func.count()).where(outputs.run == record.number)) or 0
         used = connection.scalar(select(func.count(plan.output.distinct())).where(plan.run == record.number)) or 0
     doubled = sum(count - 1 for count in found.values()) + made - used
-    return Rows(owed, len(found), owed - len(found), doubled, failed, sum(failures(report).values()), unjudged)
+    return Rows(owed, len(found), owed - len(found), doubled, failed, failures(report)["system"], unjudged)
 
 
 def failures(report: str) -> Counter[str]:
-    """Failures by system, as a report in canonical JSON tells them."""
+    """Failures as a report in canonical JSON tells them: of systems (`system`) and of each evaluator."""
     told: Counter[str] = Counter()
-    for system, classes in (json.loads(report).get("failures") or {}).items():
-        told[system] += sum(classes.values()) if isinstance(classes, dict) else int(classes)
+    for by_whom in (json.loads(report).get("failures") or {}).values():
+        for whom, classes in by_whom.items():
+            told[whom] += sum(classes.values())
     return told

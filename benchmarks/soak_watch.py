@@ -96,3 +96,28 @@ def _blocks(samples: list[Sample]) -> Iterator[tuple[float, float]]:
 def _t(free: int) -> float:
     """The 97.5 % point of Student's distribution, to the next smaller number of degrees of freedom in the table."""
     return _T[max(known for known in _T if known <= free)]
+
+
+def told(processes: list[Watched], name: str) -> str:
+    """One line about all processes of a kind."""
+    if not processes:
+        return f"{name}: none"
+    longest = max(processes, key=lambda each: len(each.samples))
+    first, last = (longest.warm() or longest.samples)[0], longest.samples[-1]
+    peak, files = (max(getattr(sample, what) for each in processes for sample in each.samples) for what in ("memory", "files"))
+    grown = slope(processes)
+    trend = "too short for a slope"
+    if grown is not None:
+        trend = f"{grown.slope:+.1f} MB/hour [{grown.low:+.1f}, {grown.high:+.1f}] over {grown.minutes:.0f} min in {grown.blocks} blocks"
+    return (
+        f"{name}: {len(processes)} processes; longest: {first.memory:.0f} → {last.memory:.0f} MB, peak of all {peak:.0f}; {trend}; "
+        f"files {first.files} → {last.files} (most {files}), threads {first.threads} → {last.threads}"
+    )
+
+
+def write(processes: list[Watched], out: Path, since: float) -> None:
+    """Every sample as a line: name, process, seconds, MB, files, threads."""
+    with out.open("w", encoding="utf-8") as file:
+        for each in processes:
+            for s in each.samples:
+                file.write(f"{each.name}\t{each.pid}\t{s.at - since:.1f}\t{s.memory:.1f}\t{s.files}\t{s.threads}\n")
