@@ -12,7 +12,7 @@ from context_bench.core.errors import BadInput, CostCapReached, EvaluatorFailed,
 from context_bench.core.keys import stable_hash
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Usage
-from context_bench.engine import Arm, export, list_runs, rescore, rows, run_of, spent
+from context_bench.engine import Arm, RunSettings, export, list_runs, rescore, rows, run_of, spent
 
 
 class Answer:
@@ -810,6 +810,22 @@ async def test_the_runs_deadline_ends_it_and_the_rest_is_still_owed(store, run, 
     assert [row.example_id for row in rows(store, "r")] == [0, 1]
     assert not any(row.failed for row in rows(store, "r"))
     assert run_of(store, "r").status == "stopped"
+
+
+async def test_judging_again_ends_at_its_deadline_too_and_keeps_what_was_judged(store, run):
+    class Hangs(Right):
+        name = "slow"
+
+        async def ascore(self, original, processed):
+            self.calls += 1
+            if self.calls > 2:
+                await asyncio.Event().wait()
+            return {"slow": 1.0}
+
+    await run([Answer()], examples(4), [Right()])
+    done = await rescore(store, "r", [Hangs()], settings=RunSettings(max_workers=1, run_timeout=1.0))
+    assert "longer than the 1 s allowed" in str(done.stopped)
+    assert [row.scores.get("slow") for row in rows(store, "r")].count(1.0) == 2
 
 
 @pytest.mark.parametrize("workers", [1, 4])
