@@ -9,7 +9,7 @@ from typing import Any
 from context_bench.core.conversation import ITEMS
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.logs.requests import Logged
-from context_bench.logs.traces.formats import mini_swe_agent
+from context_bench.logs.traces.fenced import claims, fenced, observation, tool_of
 from context_bench.logs.traces.recording import Recording, ToolCall, mapping, sequence
 from context_bench.logs.traces.wire import Result, Said, Told, instructions, spoken
 from context_bench.logs.values import text
@@ -76,14 +76,14 @@ class Talk:
             self._said(part, t, text_mode, again)
         elif isinstance(part, Result):
             if (call := self.recording.find(part.ident)) is not None:
-                output, code, call.cut = mini_swe_agent.observation(part.content, {}) if not call.answered else ("", None, call.cut)
+                output, code, call.cut = observation(part.content, {}) if not call.answered else ("", None, call.cut)
                 call.answer(output, failed=part.failed, exit_code=code)
             else:
                 self.recording.skip("a result without its call")
             if self.recording.head.cwd is None and (told := _SHELL_FOLDER.search(part.content[-2000:])):
                 self.recording.head.cwd = told[1]
         elif self.plain is not None:
-            output, code, self.plain.cut = mini_swe_agent.observation("\n".join(part.parts), {})
+            output, code, self.plain.cut = observation("\n".join(part.parts), {})
             self.plain.answer(output, exit_code=code)
             self.plain = None
 
@@ -95,16 +95,16 @@ class Talk:
             if self._taken(key, again) is None:
                 call = self.recording.call(name, arguments, key, t=t, cwd=folder)
                 self._take(key, call, again)
-        commands = mini_swe_agent.fenced(said.text) if text_mode and not said.calls else []
+        commands = fenced(said.text) if text_mode and not said.calls else []
         for command in commands:
             key = task_key(said.text)
             if (known := self._taken(key, again)) is None:
-                known = self.recording.call(mini_swe_agent.tool_of(command), {"command": command}, None, t=t)
+                known = self.recording.call(tool_of(command), {"command": command}, None, t=t)
                 self._take(key, known, again)
                 self.recording.lasting_shell = False
             self.plain = known if again and not known.answered else None
         if not again:
-            mini_swe_agent.claims(said.text, self.recording)
+            claims(said.text, self.recording)
 
     def _taken(self, key: str, again: bool) -> ToolCall | None:
         """The call of that key, if this is it again."""

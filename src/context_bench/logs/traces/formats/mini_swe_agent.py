@@ -6,22 +6,16 @@ the Responses wire. `<explore_context>` and `<PATCH_CONTEXT>` blocks, where an a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.records import Usage
-from context_bench.core.trace import Event
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import Recording, claim, mapping, money, parsed, run, sequence, texts, whole
+from context_bench.logs.traces.fenced import FENCE, claims, fenced, observation, tool_of
+from context_bench.logs.traces.recording import Recording, mapping, money, parsed, run, sequence, texts
 from context_bench.logs.values import count, seconds, text
 
 NAME = "mini-swe-agent"
-_FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```", re.S)
-_EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)
-_FINAL = re.compile(r"<PATCH_CONTEXT>(.*?)</PATCH_CONTEXT>", re.S | re.I)
-_SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]*-[ \t]*(\d{1,9})", re.I)
-_SUBMIT = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
 
 
 def matches(sample: list[Any]) -> bool:
@@ -32,7 +26,7 @@ def matches(sample: list[Any]) -> bool:
     if not isinstance(first.get("info"), Mapping) or not isinstance(first.get("messages"), list):
         return False
     spoken = [mapping(message) for message in first["messages"][:50]]
-    return any(m.get("role") == "assistant" and _FENCE.search(texts(m.get("content")) or "") for m in spoken)
+    return any(m.get("role") == "assistant" and FENCE.search(texts(m.get("content")) or "") for m in spoken)
 
 
 def recordings(source: Source) -> Iterator[Recording]:
@@ -89,16 +83,6 @@ def _calls(message: Mapping[str, Any], extra: Mapping[str, Any], said: str, one:
         one.call(tool_of(command), {"command": command}, ident, t=t)
 
 
-def fenced(said: str) -> list[str]:
-    """The command that an answer in plain text gives: its first fenced block, if it has one."""
-    return _FENCE.findall(said)[:1]
-
-
-def tool_of(command: Any) -> str:
-    """`submit` for the command that hands the work in, which reads nothing, else `bash`."""
-    return "submit" if isinstance(command, str) and any(mark in command for mark in _SUBMIT) else "bash"
-
-
 def _function(call: Mapping[str, Any]) -> tuple[Any, Any]:
     function = mapping(call.get("function")) or call
     return mapping(parsed(function.get("arguments"))).get("command"), call.get("call_id") or call.get("id")
@@ -111,33 +95,6 @@ def _result(message: Mapping[str, Any], extra: Mapping[str, Any], one: Recording
         return  # the task itself
     output, code, call.cut = observation(texts(message.get("content", message.get("output"))) or "", extra)
     call.answer(output, exit_code=code)
-
-
-def observation(content: str, extra: Mapping[str, Any]) -> tuple[str, int | None, bool]:
-    """Of what the agent was shown: the command's output, its exit code if that is told, and whether the middle was cut out."""
-    told, code = parsed(content), whole(extra.get("returncode"))
-    if isinstance(told, Mapping) and ("output" in told or "output_head" in told):
-        code = whole(told.get("returncode")) if code is None else code
-        return texts(told.get("output", told.get("output_head"))) or "", code, "output_head" in told
-    if "raw_output" in extra and "<output_head>" not in content and "elided" not in content:
-        return texts(extra.get("raw_output")) or "", code, False
-    return content, code, False
-
-
-def claims(said: str, one: Recording) -> None:
-    """Note what the agent says of itself in an answer: blocks that it explores, and the last context it names for its patch."""
-    for block in _EXPLORE.findall(said):
-        one.head.events += spans(block, len(one.calls) + 1, "explore_context")
-    if blocks := _FINAL.findall(said):
-        one.head.final = spans(blocks[-1], 1, "PATCH_CONTEXT")
-
-
-def spans(block: str, step: int, tool: str) -> list[Event]:
-    """Claims in a block of `File:` and `Lines: a-b`."""
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for hit in _SPAN.finditer(block):
-        lines.setdefault(hit[1], []).append((int(hit[2]), int(hit[3])))
-    return [claim(path, tuple(found), step, tool) for path, found in lines.items()]
 
 
 def _usage(raw: Any) -> Usage | None:

@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
 from context_bench.logs.source import Source
-from context_bench.logs.traces.formats.mini_swe_agent import spans
+from context_bench.logs.traces.fenced import spans
 from context_bench.logs.traces.recording import Recording, ToolCall, mapping, money, run, sequence, texts
 from context_bench.logs.values import count, text
 

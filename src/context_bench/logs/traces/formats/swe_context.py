@@ -12,7 +12,7 @@ from typing import Any
 
 from context_bench.core.trace import Event
 from context_bench.logs.source import Source
-from context_bench.logs.traces.formats.mini_swe_agent import spans
+from context_bench.logs.traces.fenced import spans
 from context_bench.logs.traces.recording import Recording, claim, mapping, run, sequence, whole
 from context_bench.logs.values import text
 

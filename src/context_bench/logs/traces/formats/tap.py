@@ -14,7 +14,7 @@ from context_bench.logs.formats import tap_records
 from context_bench.logs.formats.tap_records import matches as matches
 from context_bench.logs.requests import Logged, conversations
 from context_bench.logs.source import Place, Source
-from context_bench.logs.traces.formats import mini_swe_agent
+from context_bench.logs.traces.fenced import fenced
 from context_bench.logs.traces.recording import Recording, ToolCall, mapping, parsed, run
 from context_bench.logs.traces.talk import Talk, items_of, task_key
 from context_bench.logs.traces.wire import Said, Told, reply_items, spoken
@@ -87,9 +87,9 @@ def _thread(source: Source, told: str | None, places: list[Place], tasks: set[st
     wire, body = first.logged.wire, first.logged.body
     items = items_of(first.logged)
     prompts = [part for item in items for one in spoken(wire, item) if isinstance(one, Told) for part in one.parts]
-    fenced = (mini_swe_agent.fenced(one.text) for item in (*items, *first.reply) for one in spoken(wire, item) if isinstance(one, Said))
+    blocks = (fenced(one.text) for item in (*items, *first.reply) for one in spoken(wire, item) if isinstance(one, Said))
     task = next((key for part in prompts if (key := task_key(part)) in tasks), None)
-    return _Thread(told, places, bool(body.get("tools") or body.get("functions")) or any(fenced), task)
+    return _Thread(told, places, bool(body.get("tools") or body.get("functions")) or any(blocks), task)
 
 
 def _given(wire: str, item: Any) -> Iterator[str]:
