@@ -123,6 +123,7 @@ class ChatClient:
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[bytes, list[str]]] = {}
         self._tallies = Tallies()
+        self._transport: Transport | None = None  # of the loop on which this client was used last
 
     async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
         """Ask with plain chat messages; `params` are further fields of the body (`temperature`, `max_tokens` …)."""
@@ -153,7 +154,12 @@ class ChatClient:
 
     async def aclose(self) -> None:
         """Let go of the shared session; it is closed when no other client of this loop uses it."""
+        self._transport = None
         await leave(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody would find it."""
+        return self.__dict__ | {"_heads": {}, "_tallies": Tallies(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -271,7 +277,9 @@ class ChatClient:
         """Send and read once; fills in what is learnt for the record."""
         left = self._left(ledger)
         limit = self.timeout if left is None else left if self.timeout is None else min(self.timeout, left)
-        transport = await transport_for(self)
+        transport = self._transport
+        if transport is None or not transport.usable():
+            transport = self._transport = await transport_for(self)
         call.started, start = self._clock.now(), self._clock.monotonic()
         try:
             result = await self._post(transport, sending, call, start, _positive(limit))

@@ -138,6 +138,7 @@ class _Slots:
                 continue
             if place is None:
                 place = self.pace.place(tokens)
+                now = self._clock.monotonic()  # or a place that is free at once would look like one a moment ahead
             if place <= now:
                 return
             await self._clock.sleep(place - now)

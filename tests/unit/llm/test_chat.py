@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -314,6 +315,17 @@ async def test_a_wrong_content_length() -> None:
     async with setting({"content_length": 100_000}, max_retries=0, timeout=5) as s:
         with pytest.raises(errors.Unreachable, match="broke"):
             await s.ask()
+
+
+async def test_a_client_that_was_used_can_be_sent_elsewhere_without_what_is_of_here() -> None:
+    async with setting() as s:
+        assert (await s.client.send(ChatRequest({"model": "m", "messages": SAY}), counter=counter_for("m"))).text == "something"
+        told = pickle.dumps(s.client)
+        assert told.count(KEY.encode()) == 1  # where whoever sends it looks for it
+        copy: ChatClient = pickle.loads(told)
+        assert (await copy.chat("m", SAY)).text == "something"
+        await copy.aclose()
+        assert (await s.ask()).text == "something"
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------------------------

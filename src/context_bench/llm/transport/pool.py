@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import select
 import socket
 import ssl
 from functools import cache
@@ -43,6 +44,10 @@ class Transport:
         self._buffer = bytearray(_BUFFER)  # of whichever connection is being read
         self._sweeping: asyncio.TimerHandle | None = None
         self.closed = False
+
+    def usable(self) -> bool:
+        """Whether it is open, and the running loop is its own."""
+        return not self.closed and asyncio.get_running_loop() is self._loop
 
     async def post(self, address: Address, head: bytes, body: bytes, seconds: float | None = None) -> Response:
         """Send a request once; its reply, with status and headers. `seconds`: until the reply must be whole, else `TimeoutError`.
@@ -160,14 +165,10 @@ async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> li
 def _quiet(connection: Connection) -> bool:
     """Whether nothing, not even its end, has come over an unused connection that the loop has not told of yet."""
     plain = connection.transport.get_extra_info("socket") if connection.transport is not None else None
-    if plain is None:
+    if plain is None or plain.fileno() < 0:
         return False
-    try:
-        with plain.dup() as own:
-            own.setblocking(False)
-            own.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    if not hasattr(select, "poll"):  # Windows, whose select takes any number
+        return not select.select([plain], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(plain, select.POLLIN)
+    return not poll.poll(0)
