@@ -16,7 +16,7 @@ from context_bench.engine.plan import Block, Found, Job, Outcome, PlannedArm, Un
 from context_bench.engine.store.writing import ExampleRow, Planned, Writer
 from context_bench.engine.work import context_tokens
 
-#: Examples planned in one go: as many as are in work, within these bounds. A slow source gives smaller chunks, so that work begins at once.
+#: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work begins at once.
 CHUNK, _LARGE_CHUNK = 128, 512
 _PATIENCE = 0.2
 #: Group jobs of one arm that may wait for each other before reading on is put off.
@@ -95,7 +95,7 @@ class Schedule:
             if self._ready:
                 job = self._ready.popleft()
                 self._open += 1
-                if len(self._ready) < CHUNK // 2:
+                if len(self._ready) < self._chunk // 2:
                     self._refill()
                 return job
             if not self._refill() and self._open == 0 and not any(self._held.values()):
@@ -192,7 +192,8 @@ class Schedule:
             await loop.run_in_executor(self._database, self._writer.cut, self.tally.examples)
         await self._settle_answered()
         # Where all is answered already, there is nobody to wait for.
-        self._chunk = max(CHUNK, min(self._open, _LARGE_CHUNK)) if self._ready or self._open else _LARGE_CHUNK
+        wanted = self._open + len(self._waiters)
+        self._chunk = max(CHUNK, min(wanted, _LARGE_CHUNK)) if self._ready or self._open else _LARGE_CHUNK
         self._exhausted = not more
 
     def _read(self) -> tuple[list[ExampleRow], bool]:
