@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AXE := tests/browser/node_modules/.ready
 
-.PHONY: demo test docs pictures setup vendors lock check format lint types imports unit clean help
+.PHONY: demo test docs pictures setup vendors lock check format lint types imports quick unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -18,7 +18,7 @@ demo: $(READY)   ## set up everything and show what the instrument can see, offl
 test: $(READY)   ## set up everything and run the whole test suite
 	@$(BIN)/context-bench model fetch --quiet
 	@$(MAKE) --no-print-directory $(AXE)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: $(READY)  ## leave a .venv with everything for development in it
 
@@ -40,7 +40,8 @@ pictures: $(READY)  ## the documentation's pictures, from the demo's run (made f
 $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then cd tests/browser && npm ci --silent && touch node_modules/.ready; fi
 
-check: $(READY) format lint types imports unit  ## format, lint, types, import contract, unit tests
+check: $(READY)  ## under a minute: format, lint, types, import contract, and the unit tests that name nothing slow
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target format lint types imports quick
 
 format: $(READY)
 	$(BIN)/ruff format --check .
@@ -54,8 +55,11 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
+quick: $(READY)
+	$(BIN)/python -m pytest --quick -n 2 --dist loadfile tests/unit
+
 unit: $(READY)
-	$(BIN)/python -m pytest -n 2 tests/unit
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 lock:            ## refresh lock.txt (versions and hashes of all files) from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes --upgrade --quiet --output-file lock.txt

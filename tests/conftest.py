@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,14 +15,35 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from context_bench.testing.postgres import PostgresServer
 
-# The same cases in every run, and no deadline: how long one takes on a busy machine says nothing.
-settings.register_profile("suite", deadline=None, derandomize=True)
+# The same cases in every run, and no deadline: how long one takes on a busy machine says nothing. They are the same every time, so fifty
+# for each property that asks for no other number; others are drawn by `pytest --hypothesis-profile thorough`, and by benchmarks/fuzz.
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("suite")
 
 #: program → Debian package that brings it
 PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "initdb": "postgresql", "npm": "npm", "tmux": "tmux"}
 VENDORS = Path(__file__).parents[1] / ".vendors"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
+
+
+#: What a test takes time for: programs, servers, stores, the bundled sets and models, simulations, many drawn cases.
+SLOW = re.compile(
+    r"subprocess|multiprocessing|Popen|bwrap|postgres|playwright|sleep\(|__main__|open_store|Server\b|MiniHub|bundled:|gguf|embedded"
+    r"|vl_convert|statsmodels|default_rng|@given"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: for `make check`."""
+    parser.addoption("--quick", action="store_true", help="leave out files of tests that name anything slow (SLOW in tests/conftest.py)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `--quick`, files that take time are not even loaded."""
+    if config.getoption("--quick") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return SLOW.search(collection_path.read_text("utf-8")) is not None or None
+    return None
 
 
 @pytest.fixture(scope="session")
