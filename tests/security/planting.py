@@ -53,6 +53,36 @@ for path, headers in (
 """
 
 
+# Systems of a user's own that hold a key and let it out in every way in which code fails.
+OWN = """
+import json, sys, traceback
+
+class Raising:
+    name = "raising"
+
+    def __init__(self):
+        self.api_key = json.load(open({0!r}))["plugin"]
+
+    def process(self, example):
+        try:
+            {{}}[f"Bearer {{self.api_key}}"]
+        except KeyError as error:
+            raise RuntimeError(f"401 for Authorization: Bearer {{self.api_key}}") from error
+
+class Telling(Raising):
+    name = "telling"
+
+    def process(self, example):
+        return {{**example, "response": f"my key is {{self.api_key}}", "headers": {{"x-api-key": self.api_key}}}}
+
+class Failing(Raising):
+    name = "failing"
+
+    def process(self, example):
+        raise type("Fault" + self.api_key, (Exception,), {{}})(self.__dict__)
+"""
+
+
 class Leaky:
     """A provider that quotes whatever it was shown: in errors, in headers of errors, and in what it says."""
 
@@ -178,6 +208,30 @@ def sessions(model: ModelServer) -> None:
         "--", sys.executable, client, f"http://127.0.0.1:{front}", GIVEN / "keys.json", name="watch")  # fmt: skip
 
 
+def settings(model: ModelServer) -> None:
+    """Keys in a configuration with faults, in services' URLs, in the settings of a proxy, and in what a user's own system raises."""
+    examples = data()
+    for number, fault in enumerate(
+        ('unknown = "{}"', 'max-examples = "{}"', "[[proxies]]\nurl = 5\nkey = '{}'", "proxy = '{}", "proxies = '{}'")
+    ):
+        path = GIVEN / f"faulty-{number}.toml"
+        path.write_text(fault.format(f"https://someone:{KEYS['config']}@example.invalid/v1?api_key={KEYS['config']}"))
+        run("run", "--config", path, "--dataset", examples, name=f"config-{number}")
+    proxies = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY")
+    os.environ.update(dict.fromkeys(proxies, with_password(model.url, "proxy_env")))
+    dead = f"127.0.0.1:{free_port()}/compress?api_key={KEYS['service']}"
+    run("compress", "run", "bundled:sessions/order-sync-zh", "-n", 1, "--eligibility", 0, "--judge-url", model.url,
+        "--judge-model", "gpt-4o", "--judge-key-env", "MARKS", "--model", "gpt-4o", "--run", "services", "--system", f"http:http://someone:{KEYS['service']}@{dead}",
+        "--system", "http:http://service.invalid/compress", name="services")  # fmt: skip
+    for name in proxies:
+        del os.environ[name]
+    (GIVEN / "own.py").write_text(OWN.format(str(GIVEN / "keys.json")))
+    sys.path.insert(0, str(GIVEN))
+    own = [word for kind in ("Raising", "Telling", "Failing") for word in ("--system", f"py:own:{kind}")]
+    run("run", "--dataset", examples, *own, "--run", "own", name="own")
+    run("show", "own", "--output", "html", "--out", OUT / "own.html", name="show-own")
+
+
 def memories(model: ModelServer) -> None:
     """A memory that calls a model, and one behind a service that is shown a key."""
     head = f'name = "notes"\nbase_url = "{model.url}"\n[auth]\nenv = "SHELF_TOKEN"\nheader = "Authorization"\nvalue = "Bearer {{key}}"\n'
@@ -268,7 +322,7 @@ def everything() -> None:
     sys.addaudithook(watched_children)
     model = ModelServer(Leaky())
     run_sync(model.start())
-    for part in (pipeline, refusals, sessions, memories):
+    for part in (pipeline, refusals, sessions, settings, memories):
         part(model)
     agents()
     run_sync(viewed())

@@ -23,7 +23,22 @@ import pytest
 from context_bench.engine.store.encoding import unpack
 
 ENVIRONMENT = ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
-TOLD = ("proxy_url", "upstream", "query", "database", "bearer", "header", "cookie", "basic", "remote", "arm")
+TOLD = (
+    "proxy_url",
+    "upstream",
+    "query",
+    "database",
+    "bearer",
+    "header",
+    "cookie",
+    "basic",
+    "remote",
+    "arm",
+    "config",
+    "service",
+    "plugin",
+    "proxy_env",
+)
 RUN = 12  # so many characters of a key in a row are a leak
 
 
@@ -134,6 +149,10 @@ def test_the_commands_did_what_they_are_here_for(scene):
     assert all(code == 200 for name, code in codes.items() if name.startswith("page ")), codes
     for refused in ("upstream-password", "upstream-query", "dead", "refused", "no-such-system", "database"):
         assert codes[refused] == 2, refused
+    assert [codes[f"config-{number}"] for number in range(5)] == [2] * 5
+    assert codes["show-own"] == 0
+    for failing in ("own", "services"):
+        assert codes[failing] in (1, 2), failing
     for failing in ("run", "guarded", "replay", "compress", "memory-service"):  # each meets an answer that is an error and quotes its key
         assert codes[failing] == 1, failing
     assert sum(len(texts) for texts in scene.files.values()) > 300

@@ -157,4 +157,6 @@ def _fault(item: Any) -> str:
     option = "-n" if where == "max_examples" else f"--{where.replace('_', '-')}"
     if item["type"] == "extra_forbidden":
         return f"{where}: no such option; known: {', '.join(sorted(RunOptions.model_fields))}"
-    return f"{option} {item['input']!r}: {item['msg'].removeprefix('Value error, ')}"
+    from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
+
+    return redact(f"{option} {repr(item['input'])[:400]}: {item['msg'].removeprefix('Value error, ')}")
