@@ -13,6 +13,7 @@ from context_bench.core.records import Example
 from context_bench.engine.books import Executed
 from context_bench.engine.circumstances import Circumstances, Limits
 from context_bench.engine.collecting import rare_collections
+from context_bench.engine.execution import Execution
 from context_bench.engine.executors.local import Executor, load_tokenizers
 from context_bench.engine.manifest import continued, described
 from context_bench.engine.plan import Arm, PlannedArm, RunSettings, planned_arms, planned_evaluators
@@ -107,11 +108,11 @@ async def rescore(
     judges = planned_evaluators(evaluators, secrets)
     arms = [PlannedArm(Arm(_Named(name)), "", {}) for name in record.systems]
     writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges)
-    runner = Runner(writer, chosen, None, spend, progress, clock)
+    execution = Execution(writer, chosen, None, spend, progress, clock)
     with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
-        async with runner.threads():
-            await runner.in_database(writer.take_up, record.number, record.id, record.name)
-            return await judge_only(runner, record, again)
+        async with execution.threads():
+            await execution.in_database(writer.take_up, record.number, record.id, record.name)
+            return await judge_only(execution, record, again)
 
 
 @dataclass(frozen=True, slots=True)

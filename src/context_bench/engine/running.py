@@ -3,76 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from typing import Any
 
-from context_bench.core.clock import Clock
 from context_bench.core.errors import Failed, RunTimedOut, Stop
-from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Example
 from context_bench.engine.alive import signs_of_life
-from context_bench.engine.books import Books, Executed
-from context_bench.engine.circumstances import EVERY, Circumstances
-from context_bench.engine.commit import GroupCommit
-from context_bench.engine.executors.local import Executor, Local
+from context_bench.engine.books import Executed
+from context_bench.engine.circumstances import EVERY
+from context_bench.engine.execution import Execution
 from context_bench.engine.groups import Groups
-from context_bench.engine.limits import enough_descriptors
-from context_bench.engine.plan import Job, Outcome, RunSettings
-from context_bench.engine.progress import Progress
+from context_bench.engine.plan import Job, Outcome
 from context_bench.engine.schedule import Schedule
-from context_bench.engine.scoring import Scorer
 from context_bench.engine.second_pass import judge_stored
 from context_bench.engine.store.reading import stored_ids
 from context_bench.engine.store.store import DONE, INTERRUPTED, STOPPED
-from context_bench.engine.store.writing import Writer
-from context_bench.engine.threads import OneThread
-from context_bench.engine.work import TEXT_FIELDS, Bench, Hand, tap_lost
+from context_bench.engine.work import Hand, tap_lost
 
 _ASK_EVERY = 500  # rows, then the tap is asked for requests that came late
 
 
-class Runner:
-    """One execution of one run."""
-
-    def __init__(
-        self,
-        writer: Writer,
-        settings: RunSettings,
-        recorder: Recorder | None,
-        spend: Spend | None,
-        progress: Progress | None,
-        clock: Clock,
-        executor: Executor | None = None,
-    ) -> None:
-        self.executor = executor or Local()
-        self.writer, self.settings, self.clock = writer, settings, clock
-        self.recorder, self.progress = recorder, progress
-        self.spend = spend
-        # By time alone, requests can only be told apart when there is one at a time.
-        asked = 1 if getattr(recorder, "marker", None) == "serial" else settings.max_workers or 1
-        self.workers, self.notes = enough_descriptors(asked)
-        self.stopped: Stop | None = None
-        self.interrupted = False
-        self.books = Books(writer, self.in_database, progress, clock)
-        self.groups = Groups(self)
-        self.circumstances: Circumstances | None = None  # nor changes anything about endpoints then
-
-    @asynccontextmanager
-    async def threads(self) -> AsyncIterator[None]:
-        """The store's thread and the reader's, for as long as the run lasts."""
-        self.reader = OneThread("context-bench-examples")
-        with ThreadPoolExecutor(1, "context-bench-store") as self.database:
-            try:
-                yield
-            finally:
-                self.reader.shutdown(wait=False)
-                self.writer.let_go()
-
-    async def in_database(self, function: Any, *args: Any) -> Any:
-        """Run `function` in the store's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.database, function, *args)
+class Runner(Execution):
+    """One execution of one run, from its first example to its end."""
 
     async def run(self, examples: Iterable[Example], total: int | None) -> Executed:
         """Work until everything is done or something ends it."""
@@ -87,8 +39,8 @@ class Runner:
             database=self.database,
         )
         self.books.planned = self.schedule
-        self.commits = GroupCommit(self.writer.commit, self.database)
-        self.bench = self.made_bench()
+        self.groups = Groups(self, self.committed, self.stop)
+        self.open()
         if self.progress is not None:
             self.progress.start([arm.name for arm in self.writer.arms], None if total is None else total * self.settings.trials)
             for note in self.notes:
@@ -100,21 +52,6 @@ class Runner:
         finally:
             executed = await self._end(status)
         return executed
-
-    def made_bench(self) -> Bench:
-        """What all workers share."""
-        return Bench(
-            run=self.writer.run.id,
-            arms=self.writer.arms,
-            scorers=[Scorer(each, self.settings.example_timeout) for each in self.writer.evaluators if not each.after],
-            clock=self.clock,
-            recorder=self.recorder,
-            spend=self.spend,
-            example_timeout=self.settings.example_timeout,
-            text_fields=self.settings.text_fields or TEXT_FIELDS,
-            setup_timeout=self.settings.setup_timeout,
-            leave_behind=self.commits.leave_behind,
-        )
 
     async def _work(self) -> str:
         """All workers, under the run's deadline; returns the status the run ends with."""
@@ -196,12 +133,6 @@ class Runner:
             except Failed as error:
                 raise tap_lost(error) from error
         return True
-
-    def notice(self, said: str) -> None:
-        """Something about the run itself, for who watches and for the record."""
-        self.notes.append(said)
-        if self.progress is not None:
-            self.progress.note(said)
 
     def stop(self, stop: Stop) -> None:
         """End the run early."""
