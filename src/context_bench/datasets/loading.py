@@ -41,14 +41,14 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
         raise BadInput(f"n is {n}; expected the number of examples wanted")
     if spec_text.startswith(_MEMORY_FILES):
         return _memory(spec_text, n, seed)
-    from context_bench.datasets import undescribed
+    from context_bench.datasets.undescribed import lines, on_hub, table
 
     if spec_text.endswith(".jsonl"):
-        return undescribed.lines(spec_text, n)
+        return lines(spec_text, n)
     if spec_text.startswith("hf:"):
-        return undescribed.on_hub(spec_text, n)
+        return on_hub(spec_text, n)
     if spec_text.lower().removesuffix(".gz").removesuffix(".zst").endswith(KINDS):
-        return undescribed.table(spec_text, n)
+        return table(spec_text, n)
     from context_bench.datasets import memory, spec
 
     if spec_text.endswith(".toml"):

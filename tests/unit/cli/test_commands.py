@@ -1,5 +1,6 @@
 """The table of commands: each is there, is built alone, and what lists them loads none."""
 
+import json
 import subprocess
 import sys
 
@@ -7,6 +8,9 @@ import pytest
 
 from context_bench.cli.app import run_line
 from context_bench.cli.commands import COMMANDS, built
+from context_bench.llm.background import run_sync
+from context_bench.llm.scripted import Scripted
+from context_bench.llm.servers import ModelServer
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -35,3 +39,42 @@ def test_the_list_loads_no_command_but_the_main_one():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "context_bench.cli.run'" in done.stderr
     assert not any(f"context_bench.cli.{other}'" in done.stderr for other in ("memory", "compress", "watch", "gate", "runs"))
+
+
+#: All that a plain run loads of other people's: the parser, options, the wire, JSON, tokens, the store, sums.
+NEEDED = {
+    *("typer", "click", "shellingham", "annotated_doc", "pydantic", "pydantic_core", "annotated_types", "typing_extensions"),
+    *("typing_inspection", "httptools", "orjson", "toktok", "sqlalchemy", "greenlet", "zstandard", "numpy"),
+}
+#: Parts of ours that other kinds of runs need.
+UNUSED = (
+    *("datasets.spec", "datasets.memory", "datasets.hub", "datasets.pydocs", "datasets.synthetic", "core.rubric", "core.probes"),
+    *("core.memory_notes", "core.cachecost", "reports.memory", "reports.compression", "reports.html", "reports.charts", "systems.memories"),
+)
+PLAIN_RUN = """
+import sys
+from context_bench.__main__ import main
+
+code = main(sys.argv[1:])
+files = {name: getattr(getattr(module, "__spec__", None), "origin", None) for name, module in list(sys.modules.items())}
+others = {name.partition(".")[0] for name, file in files.items() if "site-packages" in str(file) and not name.startswith("_")}
+own = [name.removeprefix("context_bench.") for name in files if name.startswith("context_bench.")]
+print(code, "\\n", *others, "\\n", *own, file=sys.stderr)
+"""
+
+
+def test_a_plain_run_loads_what_it_needs_and_no_more(tmp_path):
+    example = {"id": 1, "context": "It is in the harbour.", "question": "Where?", "answer": "in the harbour"}
+    (tmp_path / "one.jsonl").write_text(json.dumps(example) + "\n")
+    server = ModelServer(Scripted({"default": "in the harbour"}))
+    run_sync(server.start())
+    words = ["--proxy", server.url, "--dataset", "one.jsonl", "--price", "*=1,2", "--store", "store.db", "--quiet"]
+    command = [sys.executable, "-c", PLAIN_RUN, *words, "--output", "json", "--out", "report.json"]
+    try:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    finally:
+        run_sync(server.stop())
+    code, others, own = done.stderr.splitlines()[-3:]
+    assert code.strip() == "0"
+    assert set(others.split()) <= NEEDED
+    assert not [name for name in own.split() if name.startswith(UNUSED)]
