@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from context_bench.logs.traces.paths import located, root_of
 from context_bench.logs.traces.recording import Recording
 from context_bench.logs.traces.vocabulary import Vocabulary
 
-#: Formats in the order in which they are tried: the particular before the general.
+#: Formats in the order in which they are tried: the particular before the general. Each is a module of `formats` with `NAME`,
+#: `matches(sample)` and `recordings(source)`; one that may be plain text has `told_by(path)`, one of which many files of a folder make one
+#: run has `is_part(path)` and `of_folder(folder)`.
 FORMATS: tuple[str, ...] = (
     "own",
     "tap",
@@ -43,10 +46,6 @@ FORMATS: tuple[str, ...] = (
     "unified",
     "prometheus",
 )
-#: Formats that may be plain text.
-_IN_TEXT = ("swe_context", "prometheus")
-#: Formats of one run in many files of a folder.
-_IN_FOLDERS = ("openhands", "openhands_completions")
 ENDINGS = (".jsonl", ".ndjson", ".json", ".traj", ".eval", ".log", "patch_context.txt")
 Repos = FilesByPath | Callable[[Trace], FilesByPath | None]
 
@@ -130,16 +129,24 @@ def recordings(path: Path) -> Iterator[Recording]:
 
 
 def _reader(path: Path) -> tuple[Any, Any]:
-    inspect = importlib.import_module("context_bench.logs.traces.formats.inspect_log")
+    inspect = _format("inspect_log")
     if inspect.zipped(path):
         return inspect, Source(path)
     source = Source(path)
     sample = source.sample()
-    for name in FORMATS:
-        reader = importlib.import_module(f"context_bench.logs.traces.formats.{name}")
-        if reader.matches(sample) or (name in _IN_TEXT and reader.told_by(path)):
+    for reader in map(_format, FORMATS):
+        if reader.matches(sample) or (hasattr(reader, "told_by") and reader.told_by(path)):
             return reader, source
     raise BadInput(f"{path}: not a trace that can be read: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
+
+
+def _format(name: str) -> Any:
+    return importlib.import_module(f"context_bench.logs.traces.formats.{name}")
+
+
+@lru_cache(maxsize=1)
+def _in_many_files() -> list[Any]:
+    return [reader for reader in map(_format, FORMATS) if hasattr(reader, "is_part")]
 
 
 def _named(recording: Recording, path: Path, number: int) -> None:
@@ -164,7 +171,7 @@ def _named(recording: Recording, path: Path, number: int) -> None:
 
 def units(folder: Path) -> Iterator[Path]:
     """What is read on its own in a folder, in order: files that may be logs, and folders that hold one run event by event."""
-    transcripts = importlib.import_module("context_bench.logs.traces.formats.claude_transcript")
+    transcripts = _format("claude_transcript")
     done: set[Path] = set()
     for path in sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()):
         if path.parent in done or transcripts.beside(path):
@@ -177,8 +184,7 @@ def units(folder: Path) -> Iterator[Path]:
 
 def _in_folder(path: Path) -> Any:
     """The format whose runs are folders of such files, if this is one of them."""
-    for name in _IN_FOLDERS:
-        reader = importlib.import_module(f"context_bench.logs.traces.formats.{name}")
+    for reader in _in_many_files():
         try:
             if reader.is_part(path):
                 return reader
