@@ -16,7 +16,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpack, unpacked
 from context_bench.engine.store.store import Store
 
-CHUNK = 256
+CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
 _FIRST = (-1, -1)
 _ID = 7  # where `_plan_query` has the output's id
 #: What one evaluator said of an output: its name, values, error, usage.
@@ -69,12 +69,13 @@ class StoredRows(Sequence[EvalRow]):
             last = _FIRST
             while True:
                 with self._store.reading() as connection:
-                    found = list(_plan_rows(connection, self._run, arm, last, CHUNK))
-                    made = _eval_rows(connection, self._run, name, found)
-                yield from made
-                if len(found) < CHUNK:
+                    found = _plan_rows(connection, self._run, arm, last, _MANY)
+                    until = (found[-1].position, found[-1].trial) if found else last
+                    scored = _scores_between(connection, self._run, arm, last, until) if found else {}
+                yield from _made(name, found, scored)
+                if len(found) < _MANY:
                     break
-                last = (found[-1].position, found[-1].trial)
+                last = until
 
     @overload
     def __getitem__(self, index: int) -> EvalRow: ...
@@ -132,6 +133,13 @@ _CHUNK_OF_PLAN = (
 _SCORES = select(*(schema.scores.c[name] for name in ("evaluator", "output", "values", "error", "usage"))).where(
     schema.scores.c.output.in_(bindparam("outputs", expanding=True))
 )
+_SCORES_BETWEEN = (
+    select(*(schema.scores.c[name] for name in ("evaluator", "output", "values", "error", "usage")))
+    .select_from(schema.plan.join(schema.scores, schema.scores.c.output == schema.plan.c.output))
+    .where(schema.plan.c.run == bindparam("run"), schema.plan.c.arm == bindparam("arm"))
+    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) > tuple_(bindparam("position"), bindparam("trial")))
+    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) <= tuple_(bindparam("to_position"), bindparam("to_trial")))
+)
 _EVALUATORS = (
     select(schema.evaluators.c.id, schema.evaluators.c.name)
     .join(schema.run_evaluators, schema.evaluators.c.id == schema.run_evaluators.c.evaluator)
@@ -147,7 +155,10 @@ def _plan_rows(connection: Connection, run: int, arm: int, after: tuple[int, int
 
 def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[Any]]) -> list[EvalRow]:
     """The rows of one system. Read by the hundred thousand, so values are taken by their place, in the order of `_plan_query`."""
-    scored = _scores(connection, run, [row[_ID] for row in found])
+    return _made(name, found, _scores(connection, run, [row[_ID] for row in found]))
+
+
+def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]) -> list[EvalRow]:
     made = []
     for _, trial, example_id, dataset, group, cluster, _, number, error, source, sent, forwarded, latency, usage, wire, metadata in map(
         tuple, found
@@ -169,7 +180,8 @@ def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[
         if error is not None:
             errors[evaluator] = error
         if values is not None:
-            scores.update(unpacked(values))
+            said = unpacked(values)
+            scores = {**scores, **said} if scores else said
         if used is not None:
             usage["judge"] = _added(usage.get("judge", {}), unpacked(used))
     return scores
@@ -177,14 +189,30 @@ def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[
 
 def _scores(connection: Connection, run: int, outputs: list[int]) -> dict[int, list[_Scored]]:
     """Scores of these outputs by the run's evaluators, in the evaluators' order."""
+    return _by_output(connection, run, connection.execute(_SCORES, {"outputs": outputs}).all())
+
+
+def _scores_between(connection: Connection, run: int, arm: int, after: tuple[int, int], until: tuple[int, int]) -> dict[int, list[_Scored]]:
+    """The same for the outputs of an arm from one place of the plan to another: said in so many words whatever their number."""
+    wanted = {"run": run, "arm": arm, "position": after[0], "trial": after[1], "to_position": until[0], "to_trial": until[1]}
+    return _by_output(connection, run, connection.execute(_SCORES_BETWEEN, wanted).all())
+
+
+def _by_output(connection: Connection, run: int, found: Iterable[Row[Any]]) -> dict[int, list[_Scored]]:
     names = {row.id: row.name for row in connection.execute(_EVALUATORS, {"run": run})}
-    by_evaluator: dict[int, list[Row[Any]]] = {number: [] for number in names}
-    for row in connection.execute(_SCORES, {"outputs": outputs}):
-        by_evaluator.get(row[0], []).append(row)
+    by_evaluator: dict[int, list[tuple[Any, ...]]] = {number: [] for number in names}
+    for row in map(tuple, found):
+        if row[0] in by_evaluator:
+            by_evaluator[row[0]].append(row)
     by_output: dict[int, list[_Scored]] = {}
-    for number, found in by_evaluator.items():
-        for _, output, values, error, usage in map(tuple, found):
-            by_output.setdefault(output, []).append((names[number], values, error, usage))
+    for number, rows in by_evaluator.items():
+        name = names[number]
+        for _, output, values, error, usage in rows:
+            told = (name, values, error, usage)
+            if output in by_output:
+                by_output[output].append(told)
+            else:
+                by_output[output] = [told]
     return by_output
 
 
