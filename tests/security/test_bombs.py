@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
+import random
 import subprocess
 import sys
 import tarfile
@@ -18,10 +20,11 @@ import zstandard
 from pyarrow import parquet
 
 from context_bench.core.errors import BadInput
-from context_bench.datasets.readers import rows_of
+from context_bench.datasets.readers import rows_from, rows_of
 from context_bench.logs.answers.read import read_answers
 from context_bench.logs.read import read_sessions
 from context_bench.logs.repo import open_repo
+from context_bench.logs.traces import load_traces
 
 GIGABYTE = 2**30
 ZEROS = b"0" * 2**20
@@ -137,6 +140,51 @@ def escaping(folder, kind):
         device.type, device.devmajor, device.devminor = tarfile.CHRTYPE, 1, 5
         archive.addfile(device)
     return path
+
+
+def test_a_tar_with_a_name_without_end(tmp_path):
+    """The name of a member may stand in data of any length before it, which is read whole."""
+    head = tarfile.TarInfo("././@LongLink")
+    head.type, head.size = tarfile.GNUTYPE_LONGNAME, 2 * GIGABYTE
+    path = tmp_path / "repo.tar.gz"
+    path.write_bytes(gzip.compress(head.tobuf(tarfile.GNU_FORMAT)) + gzip.compress(ZEROS * 16, 1) * 128)
+    assert "refused BadInput" in (said := in_little_memory("repo", path)), said
+
+
+def archives():
+    """Small archives of one file in every packing, by name."""
+    made = {}
+    for packing in ("", "gz", "bz2", "xz"):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode=f"w:{packing}") as archive:
+            info = tarfile.TarInfo("top/samples/a.jsonl")
+            info.size = 1000
+            archive.addfile(info, io.BytesIO(bytes(range(250)) * 4))
+        made[f"tar.{packing}"] = out.getvalue()
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", method) as archive:
+            archive.writestr("samples/a.jsonl", b'{"a": "b", "c": 1}\n' * 20)
+        made[f"zip.{method}"] = out.getvalue()
+    return made
+
+
+@pytest.mark.parametrize("name", archives())
+def test_damaged_archives_are_refused_wherever_they_are_damaged(tmp_path, name):
+    whole, path, rng = archives()[name], tmp_path / "a.eval", random.Random(1)
+    for at in range(60):
+        data = bytearray(whole)
+        place = rng.randrange(len(data))
+        data[place : place + rng.choice((1, 4))] = rng.randbytes(4)
+        path.write_bytes(data if at % 3 else data[: rng.randrange(30, len(data))])
+        for use in (
+            lambda: [repo.blob(name) for repo in [open_repo(path)] for name in repo.paths()],
+            lambda: list(read_answers(path).answers),
+            lambda: list(load_traces(path)),
+            lambda: list(rows_from(io.BytesIO(path.read_bytes()), "rows.zip!*", "rows.zip")),
+        ):
+            with contextlib.suppress(BadInput):
+                use()
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])

@@ -29,6 +29,7 @@ from typing import IO, Any, cast
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
+from context_bench.core.unreadable import FAULTS
 from context_bench.datasets.examples import tidy
 from context_bench.datasets.seen import SeenIds
 
@@ -235,7 +236,7 @@ def _zipped(file: IO[bytes], pattern: str, where: str) -> Iterator[dict[str, Any
             for member in members:
                 with archive.open(member) as plain:
                     yield from rows_from(plain, member, f"{where}!{member}")
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except FAULTS as error:
         raise BadInput(f"{where} is not a readable zip archive: {error}") from error
 
 

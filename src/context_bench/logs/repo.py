@@ -12,22 +12,29 @@ from __future__ import annotations
 
 import base64
 import binascii
+import bz2
+import gzip
+import io
+import lzma
 import os
 import stat
 import subprocess
 import tarfile
 import threading
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 from context_bench.core.errors import BadInput, MissingProgram
 from context_bench.core.jsontext import load_json
+from context_bench.core.unreadable import FAULTS
 
 #: A larger file is no source code, and is not read.
 BLOB_LIMIT = 64 * 1024 * 1024
+#: A tar that unpacks to more is no repository; what stands in it is looked for by unpacking all of it.
+_LARGEST_TAR = 4 * 2**30
 _SKIPPED_FOLDERS = {".git", ".hg", ".svn"}
 
 
@@ -126,6 +133,7 @@ class Archive(_Closing):
         self._lock = threading.Lock()
         self._zip: zipfile.ZipFile | None = None
         self._tar: tarfile.TarFile | None = None
+        self._stream: IO[bytes] | None = None
         names: dict[str, Any] = {}
         try:
             if zipfile.is_zipfile(path):
@@ -134,9 +142,11 @@ class Archive(_Closing):
                     info.filename: info for info in self._zip.infolist() if not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
                 }
             else:
-                self._tar = tarfile.open(path)  # noqa: SIM115 - closed by close()
+                self._stream = _unpacked(path)
+                self._tar = tarfile.TarFile(fileobj=self._stream)
                 names = {member.name: member for member in self._tar.getmembers() if member.isfile()}
-        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except FAULTS as error:
+            self.close()
             raise BadInput(f"{path} cannot be read as an archive: {error}") from None
         plain = {name.removeprefix("./"): member for name, member in names.items()}
         safe = {name: member for name, member in plain.items() if not name.startswith("/") and ".." not in name.split("/")}
@@ -157,14 +167,60 @@ class Archive(_Closing):
                     return self._zip.read(member) if member.file_size <= BLOB_LIMIT else None
                 file = self._tar.extractfile(member) if self._tar is not None and member.size <= BLOB_LIMIT else None
                 return file.read() if file else None
-            except (OSError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+            except FAULTS:
                 return None
 
     def close(self) -> None:
         """Close the archive."""
-        for archive in (self._zip, self._tar):
+        for archive in (self._zip, self._tar, self._stream):
             if archive is not None:
                 archive.close()
+
+
+class _Bounded(io.RawIOBase):
+    """What is in a packed tar: no more of it at once than a file may be large, and not without end."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= BLOB_LIMIT or self._stream.tell() > _LARGEST_TAR:
+            raise tarfile.ReadError("it unpacks to more than a repository")
+        return self._stream.read(size)
+
+    def seek(self, at: int, whence: int = 0) -> int:
+        if whence == 0 and at > _LARGEST_TAR:
+            raise tarfile.ReadError("it unpacks to more than a repository")
+        return self._stream.seek(at, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _unpacked(path: Path) -> Any:
+    """A tar as it is inside of gzip, bzip2 or xz."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    opened: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+    for magic, opening in opened.items():
+        if start.startswith(magic):
+            return _Bounded(opening(path))
+    return _Bounded(path.open("rb"))
+
+
+def _packed(path: Path) -> bool:
+    """Whether a file begins as a zip or a tar does; a tar that is broken further on is one."""
+    if zipfile.is_zipfile(path):
+        return True
+    try:
+        with _unpacked(path) as stream, tarfile.TarFile(fileobj=stream):
+            return True
+    except FAULTS:
+        return False
 
 
 class GitClone(_Closing):
@@ -256,7 +312,7 @@ def no_repository(path: Path) -> str:
     """Why a file cannot be a repository, seen without reading all of it; "" if it can be one."""
     with path.open("rb") as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start.startswith(b"{") or zipfile.is_zipfile(path) or tarfile.is_tarfile(path):
+    if start.startswith(b"{") or _packed(path):
         return ""
     return f"{path} is neither a zip, a tar nor a JSON snapshot of a repository"
 
@@ -281,7 +337,7 @@ def open_repo(spec: str | Path | Mapping[str, Any], commit: str | None = None) -
         return Folder(path)
     if not path.is_file():
         raise BadInput(f"{spec}: no such repository (expected a folder, a git clone, a zip or tar, or a JSON snapshot)")
-    if zipfile.is_zipfile(path) or tarfile.is_tarfile(path):
+    if _packed(path):
         return Archive(path)
     try:
         return Snapshot.from_json(load_json(path.read_bytes()))

@@ -13,6 +13,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Example, Usage
+from context_bench.core.unreadable import FAULTS
 from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, number, texts, trial_of
 from context_bench.logs.source import DOCUMENT_LIMIT, Source
 from context_bench.logs.values import count, seconds, text
@@ -79,7 +80,7 @@ def _log(document: dict[str, Any]) -> AnswerLog:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+    except FAULTS as error:
         raise BadInput(f"{path} is a broken ZIP archive: {error}") from error
 
 
@@ -130,7 +131,7 @@ def _entry(archive: zipfile.ZipFile, name: str, path: Path) -> Any:
         raise BadInput(f"{path}: {name} would be {info.file_size:,} bytes; at most {DOCUMENT_LIMIT:,} are read")
     try:
         return load_json(_unpacked(archive, info))
-    except (ValueError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except FAULTS as error:
         raise BadInput(f"{path}: {name} cannot be read: {error}") from error
 
 

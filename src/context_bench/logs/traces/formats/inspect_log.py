@@ -10,6 +10,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
+from context_bench.core.unreadable import FAULTS
 from context_bench.logs.source import DOCUMENT_LIMIT, Source
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
 from context_bench.logs.values import count, seconds, text
@@ -30,7 +31,7 @@ def zipped(path: Path) -> bool:
             return False
         with zipfile.ZipFile(path) as archive:
             return any(name.startswith("samples/") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+    except FAULTS:
         return False
 
 
@@ -52,7 +53,7 @@ def _archive(source: Source) -> Iterator[Recording]:
             for name in sorted(archive.namelist()):
                 if name.startswith("samples/") and name.endswith(".json") and (sample := mapping(_entry(archive, name, source))):
                     yield _run(sample, header)
-    except (OSError, zipfile.BadZipFile) as error:
+    except FAULTS as error:
         raise BadInput(f"cannot read {source.path}: {error}") from error
 
 
@@ -63,10 +64,8 @@ def _entry(archive: zipfile.ZipFile, name: str, source: Source) -> Any:
             source.skip("an entry that is too large")
             return None
         return load_json(archive.read(info).decode("utf-8"))
-    except (KeyError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, EOFError, OSError):
+    except (KeyError, *FAULTS):
         source.skip("an entry that cannot be read")
-    except Exception as error:  # zlib.error is no subclass of anything above
-        source.skip(f"an entry that cannot be read ({type(error).__name__})")
     return None
 
 
