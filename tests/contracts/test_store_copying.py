@@ -139,6 +139,8 @@ async def test_a_copy_broken_off_anywhere_goes_on(store, elsewhere, made, place,
             assert [run.status for run in list_runs(elsewhere)] in ([], ["copying"])
             with pytest.raises(UnknownName):  # half a run is none
                 run_of(elsewhere, "r")
+            with pytest.raises(BadInput if list_runs(elsewhere) else UnknownName):
+                run_of(elsewhere, run_of(store, "r").id)
     assert tries > 4
     monkeypatch.undo()
     assert reports(elsewhere) == reports(store)

@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CODE = 130
 _SERVERS = {"tap", "serve", "view", "watch", "model"}  # Ctrl-C is how they end
-_KEEPERS = {"run", "demo", "replay", "agent", "memory", "compress", "rescore", "judge", "import"}  # what they did is stored as they go
+_KEEPERS = {
+    "run",
+    "demo",
+    "replay",
+    "agent",
+    "memory",
+    "compress",
+    "rescore",
+    "judge",
+    "import",
+    "copy",
+}  # what they did is stored as they go
 _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
 

@@ -222,7 +222,7 @@ def _find(store: Any, run: str) -> Any:
 
     if run != "last":
         return run_of(store, run)
-    newest = next(iter(stored_runs(store)), None)
+    newest = next((run for run in stored_runs(store) if run.status != "copying"), None)
     if newest is None:
         raise BadInput("the store holds no run yet")
     return newest

@@ -21,10 +21,8 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert
 from context_bench.engine.store.encoding import dumps, pack, unpacked
 from context_bench.engine.store.postgres import StoreLost
-from context_bench.engine.store.store import INTERRUPTED, RUNNING, TRIES, Store, process_mark, run_of, worked_on
+from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, TRIES, Store, process_mark, run_of, worked_on
 
-#: Status of a run that is not whole yet.
-COPYING = "copying"
 #: Rows of one transaction, and bytes of bodies that are held at once.
 _ROWS, _BYTES = 200, 8_000_000
 
@@ -52,8 +50,6 @@ def copy_run(source: Store, target: Store, run: str, *, name: str | None = None)
     number = run_of(source, run).number
     with source.reading() as connection:
         row = connection.execute(select(schema.runs).where(_r.number == number)).one()
-    if row.status == COPYING:
-        raise BadInput(f"run {row.name!r} is itself a copy that is not whole; finish it first")
     if row.status == RUNNING and worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK):
         raise StoreUnusable(f"run {row.name!r} is being worked on; copy it when it has ended")
     copy = _Copy(source, target, row, utf8_safe(name) if name is not None else row.name)

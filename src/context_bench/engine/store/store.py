@@ -29,6 +29,8 @@ T = TypeVar("T")
 TRIES = 5
 
 RUNNING, DONE, INTERRUPTED, STOPPED = "running", "done", "interrupted", "stopped"
+#: Status of a run that is being copied here and not whole yet (`copying`).
+COPYING = "copying"
 
 
 class Store:
@@ -172,15 +174,21 @@ def run_of(store: Store, name: str) -> RunRecord:
     with store.reading() as connection:
         exact = connection.execute(select(runs).where((runs.c.name == utf8_safe(name)) | (runs.c.id == utf8_safe(name)))).first()
         if exact is not None:
-            return _record(connection, exact)
+            return _whole(connection, exact)
         near = (
             connection.execute(select(runs).where(func.substr(runs.c.id, 1, len(name)) == utf8_safe(name)).limit(2)).all() if name else []
         )
         if len(near) == 1:
-            return _record(connection, near[0])
+            return _whole(connection, near[0])
         if near:
             raise BadInput(f"{name!r} is the beginning of several run ids; give more of it, or the run's name")
         raise UnknownName("run", name, connection.scalars(select(runs.c.name).order_by(runs.c.number.desc()).limit(20)))
+
+
+def _whole(connection: Connection, row: Row[Any]) -> RunRecord:
+    if row.status == COPYING:
+        raise BadInput(f"{row.name!r} is a copy that was broken off; the same `context-bench copy` goes on with it")
+    return _record(connection, row)
 
 
 def set_manifest(store: Store, run: str, manifest: dict[str, Any]) -> None:
