@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -268,7 +269,7 @@ def _told_alike(value: Any) -> bool:
 
 def output_key(arm: PlannedArm, content: str, trial: int, occurrence: int, budget: int | None = None) -> bytes:
     """The key of an output. `occurrence`: how many examples of equal content came before it in the run; each is owed its own answer."""
-    return bytes.fromhex(hash_text(f"{arm.key}|{content}|{trial}|{occurrence}|{'' if budget is None else budget}"))
+    return sha256(f"{arm.key}|{content}|{trial}|{occurrence}|{'' if budget is None else budget}".encode()).digest()[:16]
 
 
 def example_facts(example: Example, position: int) -> tuple[Any, str, str | None, str | None]:

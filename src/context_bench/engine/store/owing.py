@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
@@ -12,9 +11,10 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, select, upda
 from context_bench.core.records import Example
 from context_bench.engine.plan import Found, PlannedArm
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import written
 from context_bench.engine.store.encoding import dumps
 from context_bench.engine.store.serializing import Serializer
-from context_bench.engine.store.statements import add, put
+from context_bench.engine.store.statements import Query, add, put
 
 #: SQLite takes at least 999 values in one statement; stay below.
 _MANY = 400
@@ -57,12 +57,12 @@ class PlanRows:
 
         Fills in each `occurrence`. Nothing need be written then: this is all that taking up a finished run does.
         """
-        span = {"run": self.run, "first": rows[0].position, "last": rows[-1].position}
-        stored = connection.execute(_seen_before(), span).all()
+        stored = _SEEN.rows(connection, self.run, rows[0].position, rows[-1].position)
         if len(stored) != len(rows):
             return None
+        own = written if connection.dialect.name == "postgresql" else _as_it_is
         for row, (content, dataset, group, cluster, occurrence) in zip(rows, stored, strict=True):
-            if content.hex() != row.content or dataset != row.dataset or group != row.group or cluster != row.cluster:
+            if content.hex() != row.content or dataset != own(row.dataset) or group != own(row.group) or cluster != own(row.cluster):
                 return None
             row.occurrence = occurrence
         planned = self.planned(connection, rows)
@@ -85,22 +85,18 @@ class PlanRows:
 
     def planned(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned:
         """What is planned for these examples now, with the outputs that are there."""
-        span = {
-            "run": self.run,
-            "arms": [arm.number for arm in self.arms],
-            "first": rows[0].position,
-            "last": rows[-1].position,
-            "trials": self.trials,
-        }
-        scored: dict[int, tuple[int, ...]] = {}
-        for output, evaluator in connection.execute(_PLANNED_SCORES, span):
-            scored[output] = (*scored[output], evaluator) if output in scored else (evaluator,)
         planned: Planned = {}
-        for arm, position, trial, output, key, run, *facts in connection.execute(_PLANNED, span):
-            found = None if output is None else Found(output, key, run == self.run, *facts)
-            if found is not None and not found.failed:
-                found.scored = scored.get(output, ())
-            planned[arm, position, trial] = found
+        for arm in self.arms:
+            span = (self.run, arm.number, rows[0].position, rows[-1].position, self.trials)
+            scored: dict[int, tuple[int, ...]] = {}
+            for output, evaluator in _PLANNED_SCORES.rows(connection, *span):
+                scored[output] = (*scored[output], evaluator) if output in scored else (evaluator,)
+            for position, trial, output, key, run, created, takes, failed, *facts in _PLANNED.rows(connection, *span):
+                found = None
+                if output is not None:
+                    found = Found(output, key, run == self.run, created, takes, bool(failed), *facts)
+                    found.scored = () if failed else scored.get(output, ())
+                planned[arm.number, position, trial] = found
         return planned
 
     def cut(self, connection: Connection, positions: int) -> None:
@@ -176,26 +172,35 @@ _EARLIER = (
     .group_by(_e.content)
 )
 _SPAN = (
-    _p.run == bindparam("run"),
-    _p.arm.in_(bindparam("arms", expanding=True)),
+    _p.run == bindparam("of"),
+    _p.arm == bindparam("by"),
     _p.position.between(bindparam("first"), bindparam("last")),
     _p.trial < bindparam("trials"),
 )
-_PLANNED = (
-    select(_p.arm, _p.position, _p.trial, _p.output, *_FACTS[1:])
+_PLACE = ("of", "by", "first", "last", "trials")
+_PLANNED = Query(
+    select(_p.position, _p.trial, _p.output, *_FACTS[1:])
     .select_from(schema.plan.outerjoin(schema.outputs, _p.output == _o.id))
-    .where(*_SPAN)
+    .where(*_SPAN),
+    _PLACE,
 )
-_PLANNED_SCORES = (
-    select(_s.output, _s.evaluator).select_from(schema.plan.join(schema.scores, _p.output == _s.output)).where(*_SPAN, _s.error.is_(None))
+_PLANNED_SCORES = Query(
+    select(_s.output, _s.evaluator).select_from(schema.plan.join(schema.scores, _p.output == _s.output)).where(*_SPAN, _s.error.is_(None)),
+    _PLACE,
 )
 
 
-@cache
 def _seen_before() -> Select[Any]:
     """The examples of a span, each with the number of equal ones before it."""
     earlier = schema.examples.alias("earlier")
-    count = select(func.count()).where(earlier.c.run == _e.run, earlier.c.content == _e.content, earlier.c.position < _e.position)
-    columns = (_e.content, _e.dataset, _e.group, _e.cluster, count.correlate(schema.examples).scalar_subquery())
-    here = (_e.run == bindparam("run"), _e.position.between(bindparam("first"), bindparam("last")))
-    return select(*columns).where(*here).order_by(_e.position)
+    equal = (earlier.c.run == _e.run, earlier.c.content == _e.content, earlier.c.position < _e.position)
+    count = select(func.count()).where(*equal).correlate(schema.examples).scalar_subquery()
+    here = (_e.run == bindparam("of"), _e.position.between(bindparam("first"), bindparam("last")))
+    return select(_e.content, _e.dataset, _e.group, _e.cluster, count).where(*here).order_by(_e.position)
+
+
+_SEEN = Query(_seen_before(), ("of", "first", "last"))
+
+
+def _as_it_is(text: str | None) -> str | None:
+    return text

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, Dialect, String, Table, bindparam, update
+from sqlalchemy import Connection, Dialect, Select, String, Table, bindparam, update
 
 from context_bench.engine.store.dialects import inserting, written
 from context_bench.engine.store.schema import plan
@@ -33,6 +33,21 @@ class Many:
         for place in self.texts:
             values[place] = written(values[place])
         return tuple(values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """A query whose rows are taken as the driver gives them: texts are still written the database's own way."""
+
+    select: Select[Any]
+    names: tuple[str, ...]  # of its values, in order
+
+    def rows(self, connection: Connection, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows, for values in that order."""
+        result = connection.exec_driver_sql(_asking(connection.dialect.name, self), values)
+        found: Any = result.cursor.fetchall()
+        result.close()
+        return cast("list[tuple[Any, ...]]", found)
 
 
 def add(connection: Connection, table: Table, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -84,6 +99,14 @@ def _compiled(database: str, statement: Any, names: tuple[str, ...], table: Tabl
         return Many(compiled.string, ())
     texts = (place for place, name in enumerate(names) if name in table.c and isinstance(table.c[name].type, String))
     return Many(compiled.string, tuple(texts))
+
+
+@cache
+def _asking(database: str, query: Query) -> str:
+    compiled: Any = query.select.compile(dialect=_dialect(database))
+    if tuple(compiled.positiontup) != query.names:
+        raise AssertionError(f"{compiled} takes its values in another order than {query.names}")
+    return str(compiled.string)
 
 
 @cache
