@@ -51,8 +51,7 @@ def jsonl_examples(path: Path, dataset: str, n: int | None = None) -> Iterator[E
     for count, (number, row) in enumerate(json_lines(path), 1):
         where = f"{path}:{number}"
         example = tidy(row, number - 1, dataset, where)
-        before = seen.first(str(example["id"]), number)
-        if before is not None and (before := before or _line_of(path, dataset, str(example["id"]), number)) is not None:
+        if seen.add(str(example["id"])) and (before := _line_of(path, dataset, str(example["id"]), number)) is not None:
             raise BadInput(f"{where}: id {example['id']!r} was used on line {before} already; give each row its own")
         yield example
         if count == n:
