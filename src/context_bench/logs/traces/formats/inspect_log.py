@@ -64,7 +64,9 @@ def _entry(archive: zipfile.ZipFile, name: str, source: Source) -> Any:
             source.skip("an entry that is too large")
             return None
         return load_json(archive.read(info).decode("utf-8"))
-    except (KeyError, *FAULTS):
+    except KeyError:
+        source.skip("an entry that is not there")
+    except FAULTS:
         source.skip("an entry that cannot be read")
     return None
 
