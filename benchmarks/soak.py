@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ from context_bench.engine import open_store
 from context_bench.testing.hostile import Hostile
 from context_bench.testing.proxies import MisbehavingProxy
 
-ARMS = 6
+ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and second tries among them
 ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
@@ -65,7 +65,6 @@ class Round:
     taps: int = 0
     halts: int = 0
     starts: int = 0
-    seconds: float = 0.0  # of its runs, until they end for the first time
     codes: list[int] = field(default_factory=list)
 
     @property
@@ -87,7 +86,7 @@ class Soak:
         self.programs = Programs(folder)
         self.broken = self.programs.broken
         self.rounds: list[Round] = []
-        self.began = time.monotonic()
+        self.began, self.pace = time.monotonic(), 1.0  # requests a second with faults on, at best
         self.views = 0
 
     async def start_tap(self) -> None:
@@ -117,11 +116,9 @@ class Soak:
         """The round to its end, whatever happens to it; then again until no row has failed."""
         self.rounds.append(round_)
         pending = list(round_.events)
-        began = time.monotonic()
         while await self._once(round_, pending) not in (0, 1):
             if round_.starts > 20:
                 raise Broken(f"{round_.name} does not come to its end")
-        round_.seconds = time.monotonic() - began
         told = await self.report(round_, self.store)
         failed = sum(soak_books.failures(told).values())
         self.check(round_, told)
@@ -158,7 +155,7 @@ class Soak:
         try:
             while not reader.done():
                 await asyncio.wait([reader], timeout=0.25)
-                count = len(self.direct.log) + len(self.behind.log) + len(self.judge.log)
+                count = self.requests()
                 if count != seen:
                     seen, moved = count, time.monotonic()
                 if time.monotonic() - moved > PATIENCE:
@@ -230,10 +227,13 @@ class Soak:
 
     # --- the whole --------------------------------------------------------------------------------------------------------------
 
+    def requests(self) -> int:
+        """How many requests have come."""
+        return sum(len(provider.log) for provider in (self.direct, self.behind, self.judge))
+
     def over(self, share: float = 1.0) -> bool:
         """Has so large a share of the time, or of the requests, passed?"""
-        requests = len(self.direct.log) + len(self.behind.log) + len(self.judge.log)
-        late = self.asked.requests is not None and requests >= share * self.asked.requests
+        late = self.asked.requests is not None and self.requests() >= share * self.asked.requests
         return late or time.monotonic() - self.began >= share * 60 * self.asked.minutes
 
     async def rounds_of_all_kinds(self) -> None:
@@ -247,8 +247,7 @@ class Soak:
         number += number % 2  # the next are streamed
         while not self.over(0.9):
             left = self.began + 60 * self.asked.minutes - time.monotonic()
-            rate = max(each.examples / each.seconds for each in self.rounds)
-            size = int(max(40, 0.8 * rate * left))
+            size = int(max(40, 0.7 * left * self.pace / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
@@ -257,9 +256,13 @@ class Soak:
 
     async def watch(self) -> None:
         """Look at the processes every second, and end the faults when it is time."""
+        counts: deque[int] = deque(maxlen=20)
         while True:
             for each in self.programs.watched:
                 each.look()
+            counts.append(self.requests() if self.faults.on else 0)
+            if counts[0] and counts[-1]:
+                self.pace = max(self.pace, (counts[-1] - counts[0]) / counts.maxlen)
             if self.over():
                 self.faults.on = False
             await asyncio.sleep(1)
