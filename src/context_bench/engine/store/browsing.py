@@ -23,7 +23,7 @@ from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
-from context_bench.engine.store.store import INTERRUPTED, RUNNING, Store, worked_on
+from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, worked_on
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
@@ -142,7 +142,7 @@ def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
 def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[Listed], int]:
     """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there are."""
     r, a = schema.runs.c, schema.arms.c
-    conditions: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = [r.status != COPYING]  # half a run is none
     for word in words.split():
         like = f"%{_escaped(word)}%"
         of_system = exists(select(a.arm).where(a.run == r.number, a.name.ilike(like, escape="\\")))
@@ -157,7 +157,8 @@ def listed_run(store: Store, run: str) -> Listed:
     """The run with this id or name, as `listed` gives it. Raises `UnknownName`."""
     r = schema.runs.c
     with store.reading() as connection:
-        row = connection.execute(_runs().where((r.id == utf8_safe(run)) | (r.name == utf8_safe(run)))).first()
+        named = (r.id == utf8_safe(run)) | (r.name == utf8_safe(run))
+        row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
             raise UnknownName("run", run, connection.scalars(select(r.name).order_by(r.number.desc()).limit(20)))
         return _listed(connection, row)
