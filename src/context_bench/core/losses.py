@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from context_bench.core.atom_grade import Said
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.memory_figures import estimate
 from context_bench.core.probes import ProbeAtom, atom_from_json
 from context_bench.core.probing import messages_of
 from context_bench.core.records import Estimate, EvalRow, Example
+from context_bench.core.wire import SYSTEM_ROLES
 
 #: Answers of a system that are looked into: each means searching a whole history for each fact.
 MOST_ROWS = 400

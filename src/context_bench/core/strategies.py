@@ -13,11 +13,12 @@ from itertools import accumulate
 from typing import Any
 
 from context_bench.core.cachecost import CacheProfile, PrefixCache, break_even_turns, common_prefix, session_cache
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text
+from context_bench.core.conversation import ChatMessage, message_text
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json
 from context_bench.core.session import Session
 from context_bench.core.tokens import TokenCounter, counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 
 #: Three ways of billing: any prefix, reads at a tenth; the same with writes at 1.25; only whole earlier prompts. Output at 8, 5 and 5
 #: times the input price.

@@ -14,6 +14,9 @@ from context_bench.core.calling import method
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.tokens import TokenCounter
 
+#: Who speaks for the developer, by the older name and the newer one.
+SYSTEM_ROLES = ("system", "developer")
+
 
 @dataclass(slots=True)
 class Part:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from context_bench.core.conversation import SYSTEM_ROLES
-from context_bench.core.wire import WireRequest
+from context_bench.core.wire import SYSTEM_ROLES, WireRequest
 
 #: Two worked examples of our own, invented, one in prose and one in the style of release notes.
 HEAD = (

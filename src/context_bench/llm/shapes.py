@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import WireRequest, count_request
+from context_bench.core.wire import SYSTEM_ROLES, WireRequest, count_request
 from context_bench.llm.wire import parse_request
 
 #: The default text of a plain user message.

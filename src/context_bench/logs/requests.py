@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from context_bench.core.conversation import ITEMS, SYSTEM_ROLES, ChatMessage, message_text, to_chat
+from context_bench.core.conversation import ITEMS, ChatMessage, message_text, to_chat
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
 from context_bench.core.session import WIRE_HEADERS, RecordedReply, Session, SessionRequest, conversation, verbatim
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.logs.source import Place, Source
 
 #: Where a log line holds the body, and where the reply.

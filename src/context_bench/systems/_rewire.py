@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.llm.shapes import ShapedRequest
 
 #: Anthropic refuses a request without it.

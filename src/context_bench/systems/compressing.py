@@ -17,7 +17,7 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text
+from context_bench.core.conversation import ChatMessage, message_text
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
@@ -26,7 +26,7 @@ from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for
 from context_bench.core.violations import compare_requests
-from context_bench.core.wire import WireRequest
+from context_bench.core.wire import SYSTEM_ROLES, WireRequest
 from context_bench.llm.background import run_sync
 from context_bench.llm.wire import parse_request
 from context_bench.systems.compressors import compressor_of

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.alignment import align
-from context_bench.core.conversation import PATHS, SYSTEM_ROLES, Chat, ChatMessage, call_of, to_body
+from context_bench.core.conversation import PATHS, Chat, ChatMessage, call_of, to_body
 from context_bench.core.errors import NoBudget
 from context_bench.core.probing import messages_of, rendered, session_tools, tokens_of
 from context_bench.core.protocols import Compressor, Prices
@@ -23,7 +23,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.session import WIRE_HEADERS
 from context_bench.core.tokens import counter_for
 from context_bench.core.violations import closest, compare_requests
-from context_bench.core.wire import WireMessage, WireRequest
+from context_bench.core.wire import SYSTEM_ROLES, WireMessage, WireRequest
 from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import ShapedRequest
 from context_bench.llm.wire import Reply, parse_request

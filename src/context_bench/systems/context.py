@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.tokens import TokenCounter, counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.systems.splice import Path, replace_strings
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")

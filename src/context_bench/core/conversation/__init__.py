@@ -6,11 +6,10 @@ a body of its own wire is never taken apart. Pure functions; odd values are pass
 """
 
 from context_bench.core.conversation.anthropic import MAX_TOKENS
-from context_bench.core.conversation.messages import SYSTEM_ROLES, Chat, ChatMessage, call_of, message_text, tool_calls_of, tools_used
+from context_bench.core.conversation.messages import Chat, ChatMessage, call_of, message_text, tool_calls_of, tools_used
 from context_bench.core.conversation.wires import ITEMS, PATHS, WIRES, reply_message, to_body, to_chat
 
 __all__ = [
-    "SYSTEM_ROLES",
     "Chat",
     "ChatMessage",
     "ITEMS",

@@ -7,7 +7,6 @@ from typing import Any
 
 from context_bench.core.conversation.messages import (
     SHARED_PARAMS,
-    SYSTEM_ROLES,
     Chat,
     ChatMessage,
     arguments_of,
@@ -19,6 +18,7 @@ from context_bench.core.conversation.messages import (
     text_or_none,
     tool_calls_of,
 )
+from context_bench.core.wire import SYSTEM_ROLES
 
 #: Anthropic's wire does not go without a limit; this one is used where a request had none.
 MAX_TOKENS = 8192

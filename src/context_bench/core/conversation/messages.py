@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ChatMessage = dict[str, Any]
-#: Who speaks for the developer, by the older name and the newer one.
-SYSTEM_ROLES = ("system", "developer")
 #: What the wires call a part that is text.
 TEXT_PARTS = ("text", "input_text", "output_text")
 

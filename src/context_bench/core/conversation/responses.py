@@ -7,7 +7,6 @@ from typing import Any
 
 from context_bench.core.conversation.messages import (
     SHARED_PARAMS,
-    SYSTEM_ROLES,
     TEXT_PARTS,
     Chat,
     ChatMessage,
@@ -20,6 +19,7 @@ from context_bench.core.conversation.messages import (
     text_or_none,
     tool_calls_of,
 )
+from context_bench.core.wire import SYSTEM_ROLES
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from context_bench.core.alignment import Pairs, question_of
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.violations.kinds import Violation
-from context_bench.core.wire import WireMessage, WireRequest
+from context_bench.core.wire import SYSTEM_ROLES, WireMessage, WireRequest
 
 
 def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:

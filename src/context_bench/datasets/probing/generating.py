@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 from context_bench.core.atom_grade import Said as Seen
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage
+from context_bench.core.conversation import ChatMessage
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.logs.sessions.asking import language_of, question_of
 from context_bench.logs.sessions.changes import changes
 from context_bench.logs.sessions.choices import decisions

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage
+from context_bench.core.conversation import ChatMessage
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import CompressionPoint
 from context_bench.core.probing import tokens_of
 from context_bench.core.session import Session
 from context_bench.core.tokens import TokenCounter, counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 
 _GRAMMAR = "fraction:0.75[,…], tokens:N[,…], every:N (messages), at:I[,…] (messages) or task-boundary"
 

@@ -21,13 +21,14 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.atom_grade import Said
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text, tool_calls_of
+from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
 from context_bench.core.probing import packed, rendered
 from context_bench.core.tokens import counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.datasets.probing.generating import visible_without
 
 _RULES = """You write questions that test whether somebody still knows an earlier part of a working session between a user and an assistant.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.conversation import SYSTEM_ROLES
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.probing import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._provider import AtProvider
 

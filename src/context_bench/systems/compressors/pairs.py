@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.core.conversation import SYSTEM_ROLES, ChatMessage, message_text, tool_calls_of
+from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.probing import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.recorded import NotRecorded
 
