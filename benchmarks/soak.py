@@ -150,6 +150,7 @@ class Soak:
         if not calm:
             round_.starts += 1
         process = await self.programs.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
+        watched = next(each for each in reversed(self.programs.watched) if each.pid == process.pid)
         reader = asyncio.create_task(process.communicate())
         seen, moved = -1, time.monotonic()
         try:
@@ -158,6 +159,7 @@ class Soak:
                 count = self.requests()
                 if count != seen:
                     seen, moved = count, time.monotonic()
+                    watched.busy = moved
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:

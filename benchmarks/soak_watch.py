@@ -27,10 +27,11 @@ class Sample:
 
 @dataclass
 class Watched:
-    """One process from its start to its end."""
+    """One process from its start to its end. `busy`: until when it is looked at; a run that reads all its rows for the report is not."""
 
     name: str
     pid: int
+    busy: float = math.inf  # seconds on the monotonic clock
     samples: list[Sample] = field(default_factory=list)
 
     def look(self) -> None:
@@ -46,8 +47,8 @@ class Watched:
             self.samples.append(Sample(time.monotonic(), int(memory[1]) / 1024, files, int(threads[1])))
 
     def warm(self) -> list[Sample]:
-        """The samples after the process has filled its caches."""
-        return [sample for sample in self.samples if sample.at >= self.samples[0].at + WARM]
+        """The samples after the process has filled its caches, while it was busy."""
+        return [sample for sample in self.samples if self.samples[0].at + WARM <= sample.at <= self.busy]
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def told(processes: list[Watched], name: str) -> str:
     if not processes:
         return f"{name}: none"
     longest = max(processes, key=lambda each: len(each.samples))
-    first, last = (longest.warm() or longest.samples)[0], longest.samples[-1]
+    looked = longest.warm() or longest.samples
+    first, last = looked[0], looked[-1]
     peak, files = (max(getattr(sample, what) for each in processes for sample in each.samples) for what in ("memory", "files"))
     grown = slope(processes)
     trend = "too short for a slope"
