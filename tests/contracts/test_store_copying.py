@@ -1,5 +1,8 @@
 """Runs copied from one store to another: the same reports, nothing twice, and a copy that was broken off goes on."""
 
+import itertools
+from contextlib import contextmanager
+
 import pytest
 
 from context_bench.core.errors import BadInput, UnknownName
@@ -7,6 +10,7 @@ from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call
 from context_bench.engine import copy_run, list_runs, open_store, purge, rescore, rows, run_of, setups, spent
 from context_bench.engine.store import copying, schema
+from context_bench.engine.store.postgres import StoreLost
 from context_bench.metrics import MeanScore
 from context_bench.reports.output import render
 from context_bench.runner import collect, details
@@ -147,6 +151,33 @@ async def test_a_copy_broken_off_anywhere_goes_on(store, elsewhere, made, place,
     with open_store(place()) as undisturbed:
         copy_run(store, undisturbed, "r")
         assert counted(elsewhere) == counted(undisturbed)
+
+
+@of_files
+async def test_a_database_that_goes_away_before_or_after_it_committed_costs_and_doubles_nothing(store, elsewhere, made, place, monkeypatch):
+    await made()
+    monkeypatch.setattr(copying, "_ROWS", 5)
+    writing, turns = elsewhere.writing, itertools.count(1)
+
+    @contextmanager
+    def failing(**how):
+        turn = next(turns)
+        with writing(**how) as connection:
+            yield connection
+            if turn % 4 == 0:
+                raise StoreLost("gone before the commit")
+        if turn % 4 == 2:
+            raise StoreLost("gone before the answer")
+
+    monkeypatch.setattr(elsewhere, "writing", failing)
+    copied = copy_run(store, elsewhere, "r")
+    monkeypatch.undo()
+    assert next(turns) > 16
+    assert reports(elsewhere) == reports(store)
+    with open_store(place()) as undisturbed:
+        whole = copy_run(store, undisturbed, "r")
+        assert counted(elsewhere) == counted(undisturbed)
+    assert copied.rows <= whole.rows
 
 
 @of_files

@@ -85,7 +85,9 @@ class _Copy:
                 lost += 1
                 if lost == TRIES:
                     raise
+                known = self.state
                 self.target.insist(self._begin)
+                lost = lost if self.state == known else 0  # it was made, only its answer was lost
         self.target.insist(self._end)
         return Copied(self.name, self.counts["rows"], self.counts["calls"], self.counts["bodies"])
 
