@@ -6,7 +6,8 @@ output. A *set-up* got a group of a run ready for its questions: the outputs of 
 do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched* records, one
 per request of a client. Large texts live once in *bodies*. Who writes in a run holds a *pen*: it counts the transactions, and is
 taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see `encoding`). There are no
-foreign keys: rows are written by few places (`owing`, `outcomes`, `watched`, `replies`), each in one transaction, and removed by one (`cleaning`).
+foreign keys: rows are written by few places (`owing`, `outcomes`, `watched`, `replies`), each in one transaction, and removed by one
+(`cleaning`).
 """
 
 from __future__ import annotations
