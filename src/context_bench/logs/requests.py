@@ -7,7 +7,7 @@ session at a time, each of its messages once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -61,6 +61,27 @@ class Logged:
 NO_BODY = "no body recorded"
 
 Reader = Callable[[Any], Logged | str]  # a line → what it is, or why it is passed over
+
+
+def request_and_reply(value: Any, fields: Collection[str]) -> tuple[Mapping[str, Any], dict[str, Any], Mapping[str, Any] | None] | None:
+    """A line of a log as an object, the request's body in it, and the reply's if it is there; `None` where the line is no object.
+
+    A list is the messages of a body. Of a line that is the body itself, what belongs to the log is left out; one without a model is a
+    row of a data set with columns of any name, and only `fields` are of the body.
+    """
+    row: Any = {"messages": value} if isinstance(value, list) else value
+    if not isinstance(row, Mapping):
+        return None
+    held = next((row[name] for name in REQUEST if isinstance(row.get(name), Mapping)), None)
+    if held is not None:
+        body = dict(held)
+    elif isinstance(row.get("model"), str):
+        body = {key: item for key, item in row.items() if key not in COLUMNS}
+    else:
+        body = {key: item for key, item in row.items() if key in fields}
+    replied = next((row[name] for name in REPLY if isinstance(row.get(name), Mapping)), None)
+    inner = replied["body"] if replied is not None and isinstance(replied.get("body"), Mapping) else replied
+    return row, body, inner
 
 
 def told_session(*holders: Any) -> str | None:

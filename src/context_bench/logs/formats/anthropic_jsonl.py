@@ -11,7 +11,7 @@ from typing import Any
 from context_bench.core.conversation import reply_message
 from context_bench.core.session import Session
 from context_bench.logs.claude import usage_of
-from context_bench.logs.requests import COLUMNS, REPLY, REQUEST, Logged, sessions_of, told_session
+from context_bench.logs.requests import Logged, request_and_reply, sessions_of, told_session
 from context_bench.logs.source import Source
 from context_bench.logs.values import seconds
 
@@ -32,31 +32,22 @@ def sessions(source: Source) -> Iterator[Session]:
 
 def read(value: Any) -> Logged | str:
     """One line, or why it is passed over."""
-    if isinstance(value, list):
-        value = {"messages": value}
-    if not isinstance(value, Mapping):
+    held = request_and_reply(value, _BODY)
+    if held is None:
         return "not an object"
-    held = next((value[name] for name in REQUEST if isinstance(value.get(name), Mapping)), None)
-    if held is not None:
-        body = dict(held)
-    elif isinstance(value.get("model"), str):
-        body = {key: item for key, item in value.items() if key not in COLUMNS}
-    else:
-        body = {key: item for key, item in value.items() if key in _BODY}
+    row, body, inner = held
     if not is_body(body):
         return "no Anthropic messages"
-    replied = next((value[name] for name in REPLY if isinstance(value.get(name), Mapping)), None)
-    inner = replied["body"] if replied is not None and isinstance(replied.get("body"), Mapping) else replied
     messages = body["messages"]
     return Logged(
         wire="anthropic",
         body=body,
         reply=reply_message("anthropic", inner),
         usage=usage_of(inner.get("usage")) if inner is not None else None,
-        at=seconds(value.get("timestamp")),
-        told=told_session(value, body),
+        at=seconds(row.get("timestamp")),
+        told=told_session(row, body),
         whole=inner is None and len(messages) > 1 and messages[-1].get("role") == "assistant" and "model" not in body,
-        meta={"line_id": value["id"]} if isinstance(value.get("id"), str | int) else {},
+        meta={"line_id": row["id"]} if isinstance(row.get("id"), str | int) else {},
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.core.conversation import reply_message
 from context_bench.core.records import Usage
 from context_bench.core.session import Session
-from context_bench.logs.requests import COLUMNS, REPLY, REQUEST, Logged, sessions_of, told_session
+from context_bench.logs.requests import Logged, request_and_reply, sessions_of, told_session
 from context_bench.logs.source import Source
 from context_bench.logs.values import count, seconds
 
@@ -35,36 +35,24 @@ def sessions(source: Source) -> Iterator[Session]:
 
 def read(value: Any) -> Logged | str:
     """One line, or why it is passed over."""
-    if isinstance(value, list):
-        value = {"messages": value}
-    if not isinstance(value, Mapping):
-        return "not an object"
-    held = next((value[name] for name in REQUEST if isinstance(value.get(name), Mapping)), None)
-    body = dict(held if held is not None else value)
+    held = request_and_reply(value, _BODY)
     if held is None:
-        body = _without_columns(body)
+        return "not an object"
+    row, body, inner = held
     wire = wire_of_body(body)
     if wire is None:
         return "no messages"
-    replied = next((value[name] for name in REPLY if isinstance(value.get(name), Mapping)), None)
-    reply, usage = _reply(wire, replied)
+    reply = reply_message(wire, inner)
     return Logged(
         wire=wire,
         body=body,
         reply=reply,
-        usage=usage,
-        at=seconds(value.get("timestamp")),
-        told=told_session(value, body),
+        usage=usage_of(inner.get("usage")) if inner is not None else None,
+        at=seconds(row.get("timestamp")),
+        told=told_session(row, body),
         whole=wire == "openai-chat" and reply is None and _finished(body["messages"]),
-        meta={"line_id": value["id"]} if isinstance(value.get("id"), str | int) else {},
+        meta={"line_id": row["id"]} if isinstance(row.get("id"), str | int) else {},
     )
-
-
-def _without_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """A row that is the body itself, less what belongs to the log; a row without a model is one of a data set, with columns of any name."""
-    if isinstance(row.get("model"), str):
-        return {key: item for key, item in row.items() if key not in COLUMNS}
-    return {key: item for key, item in row.items() if key in _BODY}
 
 
 def wire_of_body(body: Mapping[str, Any]) -> str | None:
@@ -81,13 +69,6 @@ def wire_of_body(body: Mapping[str, Any]) -> str | None:
 
 def _finished(messages: list[Any]) -> bool:
     return len(messages) > 1 and messages[-1].get("role") == "assistant"
-
-
-def _reply(wire: str, replied: Any) -> tuple[dict[str, Any] | None, Usage | None]:
-    if not isinstance(replied, Mapping):
-        return None, None
-    inner = replied["body"] if isinstance(replied.get("body"), Mapping) else replied
-    return reply_message(wire, inner), usage_of(inner.get("usage"))
 
 
 def usage_of(raw: Any) -> Usage | None:
