@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import latency, tallied, ttft
+from context_bench.core.rowfacts import latency, ordered, tallied, ttft
 
 
 @dataclass
@@ -30,12 +30,12 @@ class Latency:
         return tallied(self.tally(), rows)
 
 
-def percentile(ordered: array[float] | list[float], share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     """The value below which `share` of the sorted values lie, interpolated linearly."""
-    place = (len(ordered) - 1) * share
+    place = (len(values) - 1) * share
     low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (place - low)
 
 
 @dataclass(slots=True)
@@ -55,14 +55,14 @@ class _Times:
     def result(self) -> dict[str, float]:
         found: dict[str, float] = {}
         if self.whole or not self.rows:
-            ordered = sorted(self.whole) or [0.0]
+            seconds = ordered(self.whole) or [0.0]
             found = {
-                "latency_mean": math.fsum(ordered) / len(ordered),
-                "latency_median": percentile(ordered, 0.5),
-                "latency_p95": percentile(ordered, 0.95),
-                "latency_p99": percentile(ordered, 0.99),
+                "latency_mean": math.fsum(seconds) / len(seconds),
+                "latency_median": percentile(seconds, 0.5),
+                "latency_p95": percentile(seconds, 0.95),
+                "latency_p99": percentile(seconds, 0.99),
             }
         if self.to_first:
-            ordered = sorted(self.to_first)
-            found |= {"ttft_median": percentile(ordered, 0.5), "ttft_p95": percentile(ordered, 0.95)}
+            seconds = ordered(self.to_first)
+            found |= {"ttft_median": percentile(seconds, 0.5), "ttft_p95": percentile(seconds, 0.95)}
         return found

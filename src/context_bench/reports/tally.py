@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from context_bench.core.records import EvalRow
+from context_bench.core.rowfacts import ordered
 
 #: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged together.
 Line = tuple[str, str | None]
@@ -146,8 +147,9 @@ class Tally:
 
     def of_scores(self) -> Tally:
         """What `add_scores` alone would have made of the same rows."""
-        made = Tally(self.rows, self.failed, *map(replace, (self.sent, self.forwarded, self.paired_sent, self.paired_forwarded)))
-        made.grown, made.scores = self.grown, {name: replace(each) for name, each in self.scores.items()}
+        made = Tally(self.rows, self.failed, replace(self.sent), replace(self.forwarded), grown=self.grown)
+        made.paired_sent, made.paired_forwarded = replace(self.paired_sent), replace(self.paired_forwarded)
+        made.scores = {name: replace(each) for name, each in self.scores.items()}
         return made
 
     def _used(self, usage: Mapping[str, Any]) -> None:
@@ -342,8 +344,8 @@ def quantile(values: array[float], share: float) -> float | None:
     """The `share` quantile, linear between neighbours; `None` of nothing."""
     if not values:
         return None
-    ordered = sorted(values)
-    at = share * (len(ordered) - 1)
+    seconds = ordered(values)
+    at = share * (len(seconds) - 1)
     below = math.floor(at)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
+    above = min(below + 1, len(seconds) - 1)
+    return seconds[below] + (seconds[above] - seconds[below]) * (at - below)
