@@ -5,8 +5,8 @@ redirects, cookies, proxies of the environment, connections shared by several re
 """
 
 from context_bench.llm.transport.address import Address, address_of, head_of
-from context_bench.llm.transport.exchange import Response
 from context_bench.llm.transport.pool import Transport, tls
+from context_bench.llm.transport.response import Response
 from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Trouble, Unusable
 
 __all__ = [

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from context_bench.llm.transport.address import Address
-from context_bench.llm.transport.exchange import Connection, Response
+from context_bench.llm.transport.connection import Connection
+from context_bench.llm.transport.response import Response
 from context_bench.llm.transport.trouble import CannotConnect, NotSecure
 
 #: Seconds for which an unused connection is kept; servers and what stands before them end such connections, too, often after a minute.
