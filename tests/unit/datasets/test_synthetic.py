@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import mean
@@ -160,6 +161,17 @@ ASKED = [(name, re.compile(re.sub(r"\?$", r"\\?", form))) for name, forms in QUE
 WEEK = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
+@cache  # the same text is read again for each of its questions, and without each of its sentences
+def fact(sentence: str) -> tuple[str, dict[str, str]] | None:
+    """What a sentence states, if it is one of the statements."""
+    bare = LEAD.sub("", sentence, count=1).removesuffix(".")
+    for known in (bare, bare[:1].lower() + bare[1:]):
+        for name, pattern in PATTERNS:
+            if found := pattern.fullmatch(known):
+                return name, {key: value.removeprefix("The ").removeprefix("the ") for key, value in found.groupdict().items()}
+    return None
+
+
 class Reader:
     """Reads a text into facts and answers a question from them; `None` where something is missing or not clear."""
 
@@ -168,16 +180,8 @@ class Reader:
         self.facts = defaultdict(list)
         for paragraph in text.split("\n\n"):
             for sentence in re.split(r"(?<=\.) (?=[A-Z\d])", paragraph):
-                self._take(sentence)
-
-    def _take(self, sentence: str) -> None:
-        bare = LEAD.sub("", sentence, count=1).removesuffix(".")
-        for known in (bare, bare[:1].lower() + bare[1:]):
-            for name, pattern in PATTERNS:
-                if found := pattern.fullmatch(known):
-                    values = {key: value.removeprefix("The ").removeprefix("the ") for key, value in found.groupdict().items()}
-                    self.facts[name].append(values)
-                    return
+                if (stated := fact(sentence)) is not None:
+                    self.facts[stated[0]].append(stated[1])
 
     def _value(self, name: str, wanted: str, **known: str) -> str | None:
         found = {fact[wanted] for fact in self.facts[name] if all(fact[key] == value for key, value in known.items())}
