@@ -47,6 +47,7 @@ YAML = {
     "large": "a: b\n" * 2**18,
     "two documents": "a: 1\n---\nb: 2",
     "unknown alias": "*a",
+    "no text": "a: \0",
 }
 READERS = {
     ".toml": [

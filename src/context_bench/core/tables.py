@@ -35,8 +35,8 @@ def load_yaml(text: str) -> Any:
     yaml: Any = importlib.import_module("yaml")
     if len(text) > _LONGEST_YAML:
         raise ValueError(f"more than {_LONGEST_YAML:,} characters")
-    loader = _loader(yaml)(text)
     try:
+        loader = _loader(yaml)(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -49,8 +49,6 @@ def load_yaml(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except TypeError:
         raise ValueError("a key that is no plain value") from None
-    finally:
-        loader.dispose()
 
 
 def _loader(yaml: Any) -> Any:

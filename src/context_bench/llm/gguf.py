@@ -97,14 +97,16 @@ def as_q8_0(source: Path, target: Path) -> None:
     """Write `source` to `target` with every Q4_1 tensor as Q8_0; all else stays as it is. `BadInput` if it cannot be read."""
     import numpy as np
 
-    data = np.memmap(source, dtype=np.uint8, mode="r")
     try:
+        data = np.memmap(source, dtype=np.uint8, mode="r")
         head = _Head(data)
-    except (struct.error, KeyError):
+    except (struct.error, KeyError, ValueError, TypeError, ArithmeticError, RecursionError):  # all that numbers without sense lead to
         raise BadInput(f"{source} is not a whole GGUF file") from None
     unknown = sorted({tensor.kind for tensor in head.tensors} - _SIZES.keys())
     if unknown:
         raise BadInput(f"{source} holds tensors of types {unknown}, which are not read here")
+    if any(head.data_start + tensor.offset + tensor.size(tensor.kind) > len(data) for tensor in head.tensors):
+        raise BadInput(f"{source} is not a whole GGUF file")
     with target.open("wb") as out:
         out.write(data[: head.values_end].tobytes())
         for entry in _entries(head):
