@@ -460,7 +460,9 @@ def _pieces(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def _all(connection: Connection, query: Any) -> list[Values]:
-    return [dict(row) for row in connection.execute(query).mappings()]
+    found = connection.execute(query)
+    names = list(found.keys())
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def _of_run(connection: Connection, table: Table, number: int) -> list[Values]:
