@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from context_bench.core.records import Comparison, Verdict
 from context_bench.core.verdict.evidence import LEVEL, weigh
 from context_bench.core.verdict.questions import Assay, Question, failures_decide, shows_inferior
 from context_bench.core.verdict.sentences import sentence, times
+
 
 def judge(questions: Sequence[Question]) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.

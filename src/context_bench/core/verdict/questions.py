@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from context_bench.core.verdict.evidence import LEVEL, Evidence
+
 
 @dataclass(frozen=True, slots=True)
 class Assay:

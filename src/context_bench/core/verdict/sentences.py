@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from context_bench.core.records import Verdict
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.core.verdict.evidence import LEVEL, Evidence
 from context_bench.core.verdict.questions import Question, hidden_by_failures
+
 
 def sentence(question: Question, verdict: Verdict, family: str) -> str:
     """The verdict on a question as one sentence or a few, for people. `family`: the questions it was corrected with."""
