@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from context_bench.core.calling import method
-from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.records import Comparison, Estimate, EvalRow
 from context_bench.core.rowfacts import RowTally, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
@@ -67,6 +68,7 @@ def summarise(
             take(row)
             one.add(row)
         numbers = one.numbers()
+        found.notes += [f"{system}: {said}" for said in one.broken.values()]
         names[system] = key_names(metrics, numbers, score_field)
         found.summary[system] = combined(metrics, numbers, score_field)
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
@@ -106,11 +108,12 @@ class _OnePass:
         self.kept: list[EvalRow] | None = [] if None in self.tallies else None
         self.failures: dict[str, Counter[str]] = {}
         self.wire = _Wire()
+        self.broken: dict[int, str] = {}  # place of a metric → what it failed of: the others go on
 
     def add(self, row: EvalRow) -> None:
-        for tally in self.tallies:
-            if tally is not None:
-                tally.add(row)
+        for place, tally in enumerate(self.tallies):
+            if tally is not None and place not in self.broken:
+                self._careful(place, partial(tally.add, row))
         if self.kept is not None:
             self.kept.append(row)
         for source, text in row.errors.items():
@@ -118,9 +121,25 @@ class _OnePass:
         self.wire.add(row)
 
     def numbers(self) -> list[dict[str, float]]:
-        """Each metric's numbers."""
-        both = zip(self.metrics, self.tallies, strict=True)
-        return [tally.result() if tally is not None else metric.compute(self.kept) for metric, tally in both]
+        """Each metric's numbers; none of one that failed."""
+        found: list[dict[str, float]] = []
+        for place, (metric, tally) in enumerate(zip(self.metrics, self.tallies, strict=True)):
+            made = (
+                None
+                if place in self.broken
+                else self._careful(place, tally.result if tally is not None else partial(metric.compute, self.kept))
+            )
+            found.append(made or {})
+        return found
+
+    def _careful(self, place: int, act: Callable[[], Any]) -> Any:
+        """What a metric makes of it. Metrics may be the user's own: their failures are told, and cost nothing but themselves."""
+        try:
+            return act()
+        except Exception as error:
+            name = getattr(self.metrics[place], "name", type(self.metrics[place]).__name__)
+            self.broken[place] = f"metric {name!r} failed and is left out ({describe(error)})."
+            return None
 
 
 class _Wire:

@@ -246,6 +246,19 @@ def test_metrics_of_users_get_the_list_of_one_systems_rows():
     assert found.summary == {name: {"mean_score": 7.0, "count": 10.0} for name in ("a", "b")}
 
 
+def test_a_metric_of_a_user_that_fails_is_told_and_costs_only_itself():
+    class Unlucky:
+        name = "unlucky"
+
+        def compute(self, rows):
+            return {"unlucky": 1 / (len(rows) - 10)}
+
+    found = result(arms(a=1.0, b=1.0, n=10), metrics=[MeanScore("f1"), Unlucky()])
+    assert found.summary == {name: {"mean_score": 1.0} for name in ("a", "b")}
+    said = "metric 'unlucky' failed and is left out (ZeroDivisionError: division by zero)."
+    assert [note for note in found.notes if "unlucky" in note] == [f"a: {said}", f"b: {said}"]
+
+
 def test_an_evaluator_that_fails_more_on_one_system_is_named():
     systems = {name: [row(name, i) for i in range(100)] for name in ("full", "a")}
     for i in range(30):
