@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 _NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
-def add_node(cluster: Any) -> Any:
+def _add_node(cluster: Any) -> Any:
     """A node whose ports are given: on a busy machine one that has to find out by itself gives up after 15 s."""
     names = ("metrics_agent_port", "dashboard_agent_listen_port", "runtime_env_agent_port", "metrics_export_port")
     for left in (2, 1, 0):
@@ -33,13 +33,19 @@ def cluster() -> Iterator[Any]:
 
     made = Cluster()
     try:
-        add_node(made)
-        add_node(made)
+        _add_node(made)
+        _add_node(made)
         ray.init(address=made.address, log_to_driver=False)
         yield made
     finally:
         ray.shutdown()
         made.shutdown()
+
+
+@pytest.fixture
+def add_node(cluster: Any) -> Callable[[], Any]:
+    """Lets one more node join."""
+    return lambda: _add_node(cluster)
 
 
 def _free_ports(count: int) -> list[int]:

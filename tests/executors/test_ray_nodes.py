@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.engine import Arm, RunSettings, canonical, execute, open_store, rows
 from context_bench.engine.executors.ray_nodes import RayNodes
-from context_bench.evaluators import AnswerQuality
+from context_bench.evaluators import AnswerQuality, LLMJudge
+from context_bench.llm.echo import prompt_of
 from context_bench.llm.limits import FixedLimiter
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
@@ -50,6 +56,31 @@ class Diary:
         return {**example, "response": " ".join(self.told)}
 
 
+class Journal(Diary):
+    """A diary that tells a server where it is before it writes."""
+
+    name = "journal"
+
+    def __init__(self, url: str, group: str = "") -> None:
+        super().__init__(group)
+        self.url = url
+
+    def namespace(self, name: str) -> Journal:
+        return Journal(self.url, name)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {}
+
+    def process(self, example: dict[str, Any]) -> dict[str, Any]:
+        import ray
+
+        place = ray.get_runtime_context().get_node_id()
+        body = {"model": place, "messages": [{"role": "user", "content": str(example["id"])}]}
+        request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=60).read()
+        return super().process(example)
+
+
 class Priced:
     """A dollar a call."""
 
@@ -66,14 +97,11 @@ async def run(place: Path, systems: list[Any], *, examples: Any = EXAMPLES, exec
     with open_store(place) as store:
         executed = await execute(
             store,
-            name="r",
             arms=[Arm(system) for system in systems],
             examples=examples,
-            evaluators=[AnswerQuality()],
-            manifest={},
             settings=RunSettings(max_workers=workers, late_grace=0.0),
             executor=executor,
-            **more,
+            **{"name": "r", "evaluators": [AnswerQuality()], "manifest": {}, **more},
         )
         return executed, sorted(map(str, map(canonical, rows(store, executed.run_id))))
 
@@ -139,6 +167,72 @@ async def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> Non
     assert isinstance(executed.stopped, BadInput)
     for said in ("system 'held'", "`door`", "lock", "--executor local"):
         assert said in str(executed.stopped)
+
+
+async def test_a_judge_s_reply_that_the_store_remembers_is_not_asked_again_by_a_node(cluster: Any, tmp_path: Path) -> None:
+    async with ModelServer(Scripted(SCRIPT)) as server, ModelServer(Scripted([{"text": "4"}])) as model:
+
+        def told() -> dict[str, Any]:
+            return {"systems": [proxy(server.url)], "evaluators": [LLMJudge(model.url)]}
+
+        await run(tmp_path / "s.db", **told(), name="first")
+        _, here = await run(tmp_path / "s.db", **told(), name="here")
+        _, there = await run(tmp_path / "s.db", **told(), name="there", executor=RayNodes())
+        assert (server.seen, model.seen) == (3 * len(EXAMPLES), len(EXAMPLES))
+    assert there == here
+    assert "judge_score" in str(there)
+
+
+async def test_a_group_whose_node_dies_begins_anew_elsewhere_and_a_node_that_joins_is_used(
+    cluster: Any, add_node: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_bench.engine.executors.ray_nodes.LOOK", 0.2)
+    nodes, asked = RayNodes(), list[tuple[str, int]]()
+    (doomed,) = cluster.worker_nodes
+    half, joined = asyncio.Event(), asyncio.Event()
+
+    class Guarded(Scripted):
+        async def reply(self, request: Any, headers: Any) -> Any:
+            place, number = str(request.model), int(prompt_of(request))
+            asked.append((place, number))
+            if place == doomed.node_id and number % 4 == 2:
+                half.set()
+            if half.is_set():
+                await joined.wait()
+            return await super().reply(request, headers)
+
+    async def until_there_are(count: int) -> None:
+        while nodes.count != count:  # noqa: ASYNC110 (the cluster has no event)
+            await asyncio.sleep(0.05)
+
+    async def replace() -> None:
+        await half.wait()
+        await asyncio.to_thread(cluster.remove_node, doomed, False)
+        await until_there_are(1)
+        add_node()  # sets signal handlers: in no other thread
+        await until_there_are(2)
+        joined.set()
+
+    async with ModelServer(Guarded([{"text": "42"}])) as server:
+        replacing = asyncio.create_task(replace())
+        executed, told = await run(tmp_path / "s.db", [Journal(server.url)], examples=GROUPED, executor=nodes, workers=2)
+        assert joined.is_set(), told
+        await replacing
+        log = list(asked)
+        _, expected = await run(tmp_path / "calm.db", [Journal(server.url)], examples=GROUPED)
+    assert executed.completed
+    assert executed.counts["done"] == len(EXAMPLES)
+    assert told == expected
+    broken = next(number // 4 for place, number in log if place == doomed.node_id and number % 4 == 2)
+    there = [number % 4 for place, number in log if place == doomed.node_id and number // 4 == broken]
+    elsewhere = [(place, number % 4) for place, number in log if place != doomed.node_id and number // 4 == broken]
+    assert there == [0, 1, 2]
+    assert [number for _, number in elsewhere] == [0, 1, 2, 3]
+    assert len({place for place, _ in elsewhere}) == 1
+    assert {place for place, _ in log} == {doomed.node_id, *(node.node_id for node in cluster.list_all_nodes())}
+    notes = " ".join(executed.counts["notes"])
+    assert "is lost" in notes
+    assert "joined, 2 Ray nodes now" in notes
 
 
 async def test_a_run_goes_on_when_a_node_is_killed(cluster: Any, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What nodes share with their driver: slots of the rate limits and money. A node asks, the driver's own limiter and limit decide.
+"""What nodes share with their driver: slots of the rate limits, money, and the replies that the store remembers. A node asks, the driver's
+own limiter and limit decide.
 
 So the sum over all nodes is what one limiter says, a refusal for quota on one node cuts all, and pauses and paces hold for everybody.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import Any
 
 from context_bench.core.errors import Stop
 from context_bench.core.ledger import current_ledger
-from context_bench.core.protocols import Spend
+from context_bench.core.protocols import ReplyCache, Spend
 from context_bench.llm.limits import Limiter
 from context_bench.llm.limits import Outcome as Ended
 from context_bench.llm.pacing import Quota
@@ -27,7 +29,7 @@ class Line:
     """A node's end: questions to the driver from any of the node's event loops."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, post: Callable[[Message], None]) -> None:
-        self._loop, self._post = loop, post
+        self._loop, self._post, self._thread = loop, post, threading.get_ident()
         self._tickets = itertools.count(1)
         self._open: dict[int, Future[Any]] = {}
 
@@ -41,6 +43,18 @@ class Line:
         except asyncio.CancelledError:
             self.say(("drop", ticket))
             raise
+        finally:
+            self._open.pop(ticket, None)
+
+    def ask_from_thread(self, what: str, argument: Any) -> Any:
+        """The driver's answer, waited for in a thread; `None` in the loop's own, where nothing could be heard meanwhile."""
+        if threading.get_ident() == self._thread:
+            return None
+        ticket, answer = next(self._tickets), Future[Any]()
+        self._open[ticket] = answer
+        self.say(("ask", ticket, what, 0, argument))
+        try:
+            return answer.result()
         finally:
             self._open.pop(ticket, None)
 
@@ -93,14 +107,20 @@ class SharedSpend:
 
 
 class NodeReplies:
-    """A `ReplyCache` of one node: what it asked itself is remembered, and goes to the store with the row that paid for it."""
+    """A `ReplyCache` of one node: it remembers what it asked itself, and asks the driver for what is in the store.
 
-    def __init__(self) -> None:
+    A reply goes to the store with the row that paid for it.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._recent: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The reply to a request of that key, if this node has seen it."""
-        return self._recent.get(key)
+        """The reply to a request of that key, if this node has seen it or the store has it."""
+        recent = self._recent.get(key)
+        found = self._line.ask_from_thread("reply", key) if recent is None else recent
+        return found if isinstance(found, dict) else None
 
     def put(self, key: str, reply: dict[str, Any]) -> None:
         """Remember a reply."""
@@ -122,8 +142,10 @@ class _Given:
 class Desk:
     """The driver's end of one node's line."""
 
-    def __init__(self, limiters: Sequence[Limiter], spend: Spend | None, answer: Callable[[Message], None]) -> None:
-        self._limiters, self._spend, self._answer = limiters, spend, answer
+    def __init__(
+        self, limiters: Sequence[Limiter], spend: Spend | None, answer: Callable[[Message], None], replies: ReplyCache | None = None
+    ) -> None:
+        self._limiters, self._spend, self._answer, self._replies = limiters, spend, answer, replies
         self._given: dict[int, _Given] = {}
         self._asking: dict[int, asyncio.Task[None]] = {}
 
@@ -148,7 +170,10 @@ class Desk:
 
     async def _give(self, ticket: int, what: str, number: int, argument: Any) -> None:
         try:
-            if what == "slot":
+            value: Any
+            if what == "reply":
+                value = None if self._replies is None else await asyncio.to_thread(self._replies.get, argument)
+            elif what == "slot":
                 limiter = self._limiters[number]
                 value = await limiter.acquire(argument)
                 self._given[ticket] = _Given(limiter)

@@ -52,7 +52,7 @@ class Node:
         self._twins: dict[int, _Kept] = {}
         self._free: list[Hand] = []
         limiters: dict[int, SharedLimiter] = {}
-        replies = NodeReplies()
+        replies = NodeReplies(self._line)
 
         def known(pid: tuple[str, int]) -> Any:
             kind, number = pid

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, SystemFailed, describe
+from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
 from context_bench.engine.executors.link import Desk, Message
 from context_bench.engine.executors.local import NodeLost, Raised, Twin
 from context_bench.engine.executors.node import Node, package_version
@@ -27,25 +27,28 @@ from context_bench.engine.work import Bench, Hand, refused
 
 #: Seconds without a sign of life after which a node is given up, and for it to get ready.
 SILENT, READY = 60.0, 300.0
+#: Seconds between looks for nodes that joined the cluster.
+LOOK = 15.0
 #: Nodes that may be lost with one and the same piece of work before it is taken for the reason.
 _TRIES = 3
 
 
 @dataclass(slots=True)
 class _Reached:
-    """A node as the driver knows it. `asked`: what it has in work."""
+    """A node as the driver knows it. `asked`: what it has in work; `twins`: of groups that are asked there."""
 
     address: str
     actor: Any
     desk: Desk
     asked: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
+    twins: set[int] = field(default_factory=set)
     outbox: list[Message] = field(default_factory=list)
     lost: bool = False
     why: str = ""
 
 
 class RayNodes:
-    """An `Executor`: one actor on every node of the cluster that has a free CPU when the run begins.
+    """An `Executor`: one actor on every node of the cluster that has a free CPU, also on those that join during the run.
 
     `address`: as Ray takes it ("auto", `host:port`, `ray://…` is not one of a driver), `None` = where RAY_ADDRESS says, else a cluster
     of this machine alone. `local_only`: what of this run can be reached from this machine only ("" = nothing); with nodes on other
@@ -58,8 +61,14 @@ class RayNodes:
         self._nodes: list[_Reached] = []
         self._tickets = itertools.count(1)
         self._listening: list[asyncio.Task[None]] = []
+        self._known: set[str] = set()  # Ray's names of nodes that were asked to take part
         self._homes: dict[int, _Reached] = {}  # of arms whose groups share one system
         self._connected = self._ending = False
+
+    @property
+    def count(self) -> int:
+        """How many nodes take part now."""
+        return len(self._alive())
 
     # --- from start to end ---
 
@@ -73,14 +82,16 @@ class RayNodes:
         await asyncio.to_thread(self._connect, ray)
         for found in _usable(ray):
             self._nodes.append(self._reached(ray, found, parcel))
+            self._known.add(str(found["NodeID"]))
         if not self._nodes:
             raise PreflightFailed("the Ray cluster has no node with a CPU to run on")
-        self._check_addresses(ray)
+        self._check_addresses(ray, *self._nodes)
         await asyncio.gather(*(self._begin(node, parcel) for node in self._nodes))
         if not self._alive():
             raise PreflightFailed(f"no node of the Ray cluster can take part: {'; '.join(node.why for node in self._nodes)}")
-        count = len(self._alive())
+        count = self.count
         notice(f"{count} Ray node{'s' if count > 1 else ''}, up to {-(-workers // count)} pieces of work at once on each")
+        self._listening.append(asyncio.create_task(self._look(ray, parcel), name="context-bench-ray-looking"))
 
     def _about(self, bench: Bench) -> dict[str, Any]:
         if bench.recorder is not None and "__getstate__" not in vars(type(bench.recorder)):
@@ -110,12 +121,12 @@ class RayNodes:
         there = NodeAffinitySchedulingStrategy(str(found["NodeID"]), soft=False)
         actor = ray.remote(Node).options(num_cpus=1, max_restarts=0, max_concurrency=1000, scheduling_strategy=there).remote()
         node = _Reached(str(found["NodeManagerAddress"]), actor, None)  # type: ignore[arg-type]
-        node.desk = Desk(parcel.limiters, self._bench.spend, lambda message: self._say(node, message))
+        node.desk = Desk(parcel.limiters, self._bench.spend, lambda message: self._say(node, message), parcel.replies)
         return node
 
-    def _check_addresses(self, ray: Any) -> None:
+    def _check_addresses(self, ray: Any, *nodes: _Reached) -> None:
         here = ray.util.get_node_ip_address()
-        others = sorted({node.address for node in self._nodes} - {here})
+        others = sorted({node.address for node in nodes} - {here})
         if self._local_only and others:
             raise BadInput(
                 f"{self._local_only} is reached from this machine only, and the cluster has nodes elsewhere ({', '.join(others[:3])}). "
@@ -133,6 +144,28 @@ class RayNodes:
         if version != (here := package_version()):
             raise PreflightFailed(f"node {node.address} has context-bench {version}, this is {here}; results would not compare")
         self._listening.append(asyncio.create_task(self._listen(node), name="context-bench-ray-node"))
+
+    async def _look(self, ray: Any, parcel: Parcel) -> None:
+        """Let nodes that join the cluster take part."""
+        while True:
+            await asyncio.sleep(LOOK)
+            with suppress(Exception):  # the cluster is gone: whoever has work there hears of it
+                for found in await asyncio.to_thread(_usable, ray):
+                    if (name := str(found["NodeID"])) not in self._known:
+                        self._known.add(name)
+                        await self._join(ray, found, parcel)
+
+    async def _join(self, ray: Any, found: dict[str, Any], parcel: Parcel) -> None:
+        node = self._reached(ray, found, parcel)
+        try:
+            self._check_addresses(ray, node)
+            await self._begin(node, parcel)
+        except Stop as stop:
+            self._notice(f"a node that joined is not used: {stop}")
+            return
+        if not node.lost:
+            self._nodes.append(node)
+            self._notice(f"node {node.address} joined, {self.count} Ray nodes now")
 
     async def end(self) -> None:
         """Cancel what is in work, keep what was paid for it, and let the actors go."""
@@ -191,6 +224,8 @@ class RayNodes:
             self._homes[arm] = node
         ticket = next(self._tickets)
         sets_up, own = await self._at(node, ticket, "twin", _bytes((arm, name)))
+        if own:
+            node.twins.add(ticket)
         return Twin((node, ticket), sets_up, own)
 
     async def set_up(self, setup: SetUp, unit: Unit, hand: Hand, twin: Twin) -> None:
@@ -203,6 +238,7 @@ class RayNodes:
     async def close(self, twin: Twin, hand: Hand) -> None:
         """Close a twin on its node; with a lost node it is gone anyway."""
         node, number = twin.system
+        node.twins.discard(number)
         if not node.lost:
             with suppress(NodeLost):
                 await self._at(node, next(self._tickets), "close", _bytes((number,)))
@@ -248,7 +284,7 @@ class RayNodes:
         alive = self._alive()
         if not alive:
             raise PreflightFailed("all Ray nodes are lost; what is finished is kept, and the same run name goes on with the rest")
-        return min(alive, key=lambda node: len(node.asked))
+        return min(alive, key=lambda node: len(node.asked) + len(node.twins))
 
     def _alive(self) -> list[_Reached]:
         return [node for node in self._nodes if not node.lost]

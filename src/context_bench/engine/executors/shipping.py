@@ -17,11 +17,12 @@ from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter
 
 @dataclass(slots=True)
 class Parcel:
-    """`data`: everything but `keys`, texts that hold a secret and travel apart; `limiters` stay with the driver, by number."""
+    """`data`: everything but `keys`, texts that hold a secret and travel apart; `limiters` and `replies` stay with the driver."""
 
     data: bytes = b""
     keys: list[str] = field(default_factory=list)
     limiters: list[Limiter] = field(default_factory=list)
+    replies: StoredReplies | None = None
 
 
 def packed(arms: Sequence[Any], evaluators: Sequence[Any], about: dict[str, Any], secrets: Sequence[str]) -> Parcel:
@@ -77,7 +78,10 @@ def _stays(found: Any, parcel: Parcel, secrets: Sequence[str]) -> tuple[str, int
         if not any(found is each for each in parcel.limiters):
             parcel.limiters.append(found)
         return "limiter", next(number for number, each in enumerate(parcel.limiters) if each is found)
-    return ("replies", 0) if isinstance(found, StoredReplies) else None
+    if isinstance(found, StoredReplies):
+        parcel.replies = found
+        return "replies", 0
+    return None
 
 
 def _own(module: Any) -> bool:
