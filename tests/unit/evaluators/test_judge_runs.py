@@ -11,6 +11,7 @@ from context_bench.core.clock import ManualClock
 from context_bench.core.errors import JudgeUnreadable
 from context_bench.engine import StoredReplies, open_store, purge, rescore
 from context_bench.engine.secrets import Secrets, secrets_of
+from context_bench.engine.store.encoding import unpack
 from context_bench.evaluators import LLMJudge, MemoryJudge
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
@@ -201,7 +202,8 @@ def test_replies_are_kept_in_the_file_without_what_was_asked_and_without_keys(st
     raw.close()
     assert len(rows) == 1
     assert len(rows[0][0]) == 16
-    assert json.loads(rows[0][1][1:]) == replies.get("k")
+    assert b"sk-planted" not in unpack(rows[0][1])
+    assert json.loads(unpack(rows[0][1])) == replies.get("k")
 
 
 async def test_many_threads_write_at_once(replies):
