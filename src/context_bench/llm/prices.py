@@ -69,6 +69,14 @@ class GenaiPrices:
         self._on = datetime.datetime.combine(on or datetime.datetime.now(datetime.UTC).date(), datetime.time(12), datetime.UTC)
         self._of_model = lru_cache(maxsize=256)(self._look_up)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """On its way to another process: what was looked up stays."""
+        return {name: value for name, value in self.__dict__.items() if name != "_of_model"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._of_model = lru_cache(maxsize=256)(self._look_up)
+
     @property
     def source(self) -> str:
         """Which table, and whether own prices are in force."""
