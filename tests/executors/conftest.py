@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine, one for the whole module: starting it is most of what these tests cost."""
+"""A real Ray cluster of two nodes on this machine, one for the whole folder: starting it is most of what these tests cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _add_node(cluster: Any) -> Any:
     raise AssertionError("not reached")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
     """Two nodes of one CPU each, with the driver connected."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

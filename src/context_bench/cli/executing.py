@@ -20,8 +20,8 @@ def executor_of(options: RunOptions, around: Surroundings) -> Any:
         return None
     if options.tap_port is not None:
         raise BadInput(
-            f"--tap {options.tap}: a tap inside this run cannot be asked from Ray's nodes. Start one on a host that they reach "
-            "(context-bench tap --upstream URL there) and give --tap its URL"
+            f"--tap {options.tap}: a tap inside this run cannot be asked from Ray's nodes. Start one on this machine (context-bench tap "
+            "--upstream URL) and give --tap its URL; that will do if all nodes are on this machine, else use --executor local"
         )
     from context_bench.engine.executors.ray_nodes import RayNodes
 

@@ -95,7 +95,7 @@ class RayNodes:
 
     def _about(self, bench: Bench) -> dict[str, Any]:
         if bench.recorder is not None and "__getstate__" not in vars(type(bench.recorder)):
-            raise BadInput("a recorder of this process cannot be asked from a node; RemoteTap can, with a tap that all nodes reach")
+            raise BadInput("a recorder of this process cannot be asked from a node; RemoteTap can, where all are on one machine")
         return {
             "run": bench.run,
             "recorder": bench.recorder,
@@ -130,7 +130,8 @@ class RayNodes:
         if self._local_only and others:
             raise BadInput(
                 f"{self._local_only} is reached from this machine only, and the cluster has nodes elsewhere ({', '.join(others[:3])}). "
-                "Start it on a host that all nodes reach (context-bench model serve, context-bench tap) and give its URL"
+                "Start it on a host that all nodes reach (context-bench model serve) and give its URL; a tap is asked from its own machine "
+                "only: --executor local"
             )
 
     async def _begin(self, node: _Reached, parcel: Parcel) -> None:
