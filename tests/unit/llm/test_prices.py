@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import datetime
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,10 @@ def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     price_memory.keep("1", "2026-01-15", "m", None)
     assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
+
+
+def test_prices_travel_to_another_process_with_their_day_and_overrides():
+    sent = pickle.loads(pickle.dumps(GenaiPrices({"mine": {"input": 2, "output": 4}}, on=DAY)))
+    assert sent.date == DAY.isoformat()
+    assert sent.cost(Usage(MILLION, MILLION), "mine") == 6
+    assert sent.cost(Usage(10, 10), "gpt-4o") == PRICES.cost(Usage(10, 10), "gpt-4o")
