@@ -15,10 +15,11 @@ demo: $(READY)   ## set up everything and show what the instrument can see, offl
 	@$(BIN)/context-bench model fetch
 	@$(BIN)/context-bench demo --run demo
 
+# Tests wait for servers and children as much as they reckon: more processes than cores.
 test: $(READY)   ## set up everything and run the whole test suite
 	@$(BIN)/context-bench model fetch --quiet
 	@$(MAKE) --no-print-directory $(AXE)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 setup: $(READY)  ## leave a .venv with everything for development in it
 
