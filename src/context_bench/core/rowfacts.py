@@ -70,7 +70,9 @@ def ordered(values: Sequence[float]) -> Sequence[float]:
         return sorted(values)
     import numpy as np
 
-    return array("d", np.sort(np.asarray(values, dtype=np.float64)).tobytes())
+    found = array("d", values)
+    np.frombuffer(found).sort()
+    return found
 
 
 def attributed(wire: dict[str, Any]) -> dict[str, Any]:

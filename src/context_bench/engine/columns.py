@@ -95,6 +95,13 @@ class Columns:
         """Tokens (`sent`, `forwarded`, `reply`), `cost`, `latency`, `ttft` as float64, NaN where unknown."""
         return _whole(self.measures.get(name), len(self))
 
+    def knows(self, name: str) -> NDArray[Any]:
+        """Which rows have that measure."""
+        import numpy as np
+
+        found: NDArray[Any] = ~np.isnan(self.measure(name))
+        return found
+
     def whole(self, name: str) -> NDArray[Any]:
         """`datasets`, `types`, `trials`, `errored` or `failed` of every row."""
         import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
@@ -13,7 +13,9 @@ from context_bench.engine.columns import Columns, Gatherer, averaged, compact
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Parts = dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]
+    #: A ratio of sums: tops, bottoms, and which rows know both. Made when it is asked for: of many rows one at a time is enough to hold.
+    Part = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+    Parts = dict[str, Callable[[], Part]]
 
 
 def estimates_of(
@@ -130,18 +132,31 @@ def _interval(estimate: Estimate, values: NDArray[Any], codes: NDArray[Any], in_
 
 
 def _amounts(columns: Columns) -> Parts:
-    """Tokens, money and seconds as ratios of sums: (top, bottom, rows that know both)."""
+    """Tokens, money and seconds as ratios of sums."""
     import numpy as np
 
-    sent, forwarded, cost, latency = (columns.measure(name) for name in ("sent", "forwarded", "cost", "latency"))
-    both = ~np.isnan(sent) & ~np.isnan(forwarded)
-    ones = np.ones(len(columns))
+    def saved() -> Part:
+        sent, forwarded = columns.measure("sent"), columns.measure("forwarded")
+        return sent - forwarded, sent, both()
+
+    def both() -> NDArray[Any]:
+        found: NDArray[Any] = columns.knows("sent") & columns.knows("forwarded")
+        return found
+
+    def per_row(name: str, *, with_both: bool = False) -> Callable[[], Part]:
+        def made() -> Part:
+            paired = both() if with_both else None
+            known = paired if paired is not None and paired.any() else columns.knows(name)
+            return columns.measure(name), np.ones(len(columns)), known
+
+        return made
+
     return {
-        "compression_ratio": (sent - forwarded, sent, both),
-        "mean_input_tokens": (sent, ones, both if both.any() else ~np.isnan(sent)),
-        "mean_output_tokens": (forwarded, ones, both if both.any() else ~np.isnan(forwarded)),
-        "cost_usd": (cost, ones, ~np.isnan(cost)),
-        "latency_mean": (latency, ones, ~np.isnan(latency)),
+        "compression_ratio": saved,
+        "mean_input_tokens": per_row("sent", with_both=True),
+        "mean_output_tokens": per_row("forwarded", with_both=True),
+        "cost_usd": per_row("cost"),
+        "latency_mean": per_row("latency"),
     }
 
 
@@ -149,37 +164,46 @@ def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
     """Tokens, and money where every answered row has a price, per row that passes."""
     import numpy as np
 
-    forwarded, cost = columns.measure("forwarded"), columns.measure("cost")
-    passed = (columns.numbers(metric.score_field) >= metric.threshold).astype(float)
-    counted, priced = ~np.isnan(forwarded), ~np.isnan(cost)
-    parts = {"cost_of_pass": (forwarded + np.nan_to_num(columns.measure("reply")), passed, counted)}
-    if not (~priced & (columns.whole("failed") == 0)).any():
-        parts["cost_of_pass_usd"] = (np.nan_to_num(cost), passed, np.ones(len(columns), dtype=bool))
-    return parts
+    def passed() -> NDArray[Any]:
+        found: NDArray[Any] = (columns.numbers(metric.score_field) >= metric.threshold).astype(float)
+        return found
+
+    def in_tokens() -> Part:
+        return columns.measure("forwarded") + np.nan_to_num(columns.measure("reply")), passed(), columns.knows("forwarded")
+
+    def in_money() -> Part:
+        return np.nan_to_num(columns.measure("cost")), passed(), np.ones(len(columns), dtype=bool)
+
+    unpriced = (~columns.knows("cost") & (columns.whole("failed") == 0)).any()
+    return {"cost_of_pass": in_tokens} | ({} if unpriced else {"cost_of_pass_usd": in_money})
 
 
 def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     """Ratios of sums over clusters, all from one draw."""
-    import numpy as np
+    from context_bench.core.stats.bootstrap import ratio_intervals_of
 
-    from context_bench.core.stats.bootstrap import cluster_sums, ratio_intervals
-
-    parts = {name: part for name, part in parts.items() if part[2].any() and part[1][part[2]].sum() > 0}
-    if not parts:
-        return {}
-    codes = columns.clusters()
-    tops = cluster_sums(codes, *(np.where(where, top, 0.0) for top, _, where in parts.values()))
-    bottoms = cluster_sums(codes, *(np.where(where, bottom, 0.0) for _, bottom, where in parts.values()))
-    intervals: list[tuple[float, float] | None] = [None] * len(parts)
-    if len(tops) >= MIN_CLUSTERS:
-        intervals = ratio_intervals(tops, bottoms, seed=seed)
     found: dict[str, Estimate] = {}
-    for (name, (top, bottom, where)), interval in zip(parts.items(), intervals, strict=True):
-        estimate = _counted(float(top[where].sum() / bottom[where].sum()), columns, where)
+    sums = _cluster_sums(parts, columns, found)
+    enough = len(columns) >= MIN_CLUSTERS and int(columns.clusters().max()) + 1 >= MIN_CLUSTERS
+    intervals = ratio_intervals_of(sums, seed=seed) if enough else [None for _ in sums]
+    for estimate, interval in zip(found.values(), intervals, strict=True):
         if interval is not None and estimate.clusters >= MIN_CLUSTERS:
             estimate.low, estimate.high, estimate.method = *interval, "cluster bootstrap"
-        found[name] = estimate
     return found
+
+
+def _cluster_sums(parts: Parts, columns: Columns, found: dict[str, Estimate]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Top and bottom of each part by cluster; its ratio goes into `found`. Parts that nothing is known of are left out of both."""
+    import numpy as np
+
+    codes = columns.clusters()
+    for name, made in parts.items():
+        top, bottom, where = made()
+        known = float(bottom[where].sum()) if where.any() else 0.0
+        if known > 0:
+            found[name] = _counted(float(top[where].sum() / known), columns, where)
+            top[~where] = bottom[~where] = 0.0
+            yield np.bincount(codes, top), np.bincount(codes, bottom)
 
 
 def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
@@ -192,7 +216,9 @@ def _groups(codes: NDArray[Any]) -> int:
     """How many different ones there are."""
     import numpy as np
 
-    return int(np.count_nonzero(np.bincount(codes))) if len(codes) else 0
+    there = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=bool)
+    there[codes] = True
+    return int(np.count_nonzero(there))
 
 
 def _times(columns: Columns) -> dict[str, Estimate]:
@@ -202,14 +228,13 @@ def _times(columns: Columns) -> dict[str, Estimate]:
 
     found: dict[str, Estimate] = {}
     for name in ("latency", "ttft"):
-        seconds = columns.measure(name)
-        known = ~np.isnan(seconds)
+        known = columns.knows(name)
         if not known.any():
             continue
-        codes = compact(columns.clusters()[known])
+        seconds, codes = columns.measure(name)[known], compact(columns.clusters()[known])
         for label, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))[: 3 if name == "latency" else 2]:
-            estimate = _counted(float(np.quantile(seconds[known], share)), columns, known)
-            if (interval := quantile_interval(seconds[known], share, codes)) is not None:
+            estimate = _counted(float(np.quantile(seconds, share)), columns, known)
+            if (interval := quantile_interval(seconds, share, codes)) is not None:
                 estimate.low, estimate.high, estimate.method = *interval, "Woodruff"
             found[f"{name}_{label}"] = estimate
     return found

@@ -73,6 +73,7 @@ def summarise(
         found.summary[system] = combined(metrics, numbers, score_field)
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
+        del one, take  # what metrics remember of many rows is not needed any more
     _require_fields(
         columns, {*([score_field] if score_field else []), *(name for metric in metrics if (name := getattr(metric, "score_field", None)))}
     )

@@ -263,10 +263,21 @@ class _Distinct:
     def count(self) -> int:
         if len(self._seen) < 1 << 17:
             return len(set(self._seen))
+        return self._leave_out()
+
+    def _leave_out(self) -> int:
+        """In place: what is there twice is there once, and how much that leaves."""
         import numpy as np
 
-        self._seen = array("q", np.unique(np.array(self._seen)).tobytes())
-        return len(self._seen)
+        seen = np.frombuffer(self._seen, dtype=np.int64)
+        seen.sort()
+        fresh = seen[1:] != seen[:-1]
+        count = 1 + int(np.count_nonzero(fresh))
+        if count < len(seen):
+            seen[1:count] = seen[1:][fresh]
+            del seen  # an array that is looked into cannot change its length
+            del self._seen[count:]
+        return count
 
 
 def _shapeless(found: Tallies) -> Tallies:

@@ -7,7 +7,7 @@ so that further columns are nearly free.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,13 @@ def resampled_sums(columns: NDArray[Any], resamples: int = RESAMPLES, seed: int 
     sums = np.empty((resamples, width))
     drawn = _kept_draws(groups, resamples, seed) if groups * resamples <= _KEPT_CELLS else _draws(groups, resamples, seed)
     start = 0
+    rows, panel = max(1, _ONE_THREAD // (groups * min(width, _PANEL) or 1)), slice(0, width) if width <= _PANEL else None
     for times in drawn:
-        sums[start : start + len(times)] = times @ columns
-        start += len(times)
+        for first in range(0, len(times), rows):
+            few = times[first : first + rows]
+            for columns_of in [panel] if panel else [slice(at, at + _PANEL) for at in range(0, width, _PANEL)]:
+                sums[start : start + len(few), columns_of] = few @ columns[:, columns_of]
+            start += len(few)
     return sums
 
 
@@ -78,33 +82,52 @@ def ratio_intervals(
     needs. `None` for a column whose bottom was 0 in so many draws that an end of the interval would be infinite. From 4,096 clusters on,
     what is drawn are blocks of clusters.
     """
+    return ratio_intervals_of(zip(tops.T, bottoms.T, strict=True), confidence, resamples=resamples, seed=seed)
+
+
+def ratio_intervals_of(
+    parts: Iterable[tuple[NDArray[Any], NDArray[Any]]], confidence: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
+) -> list[tuple[float, float] | None]:
+    """`ratio_intervals` of pairs (top, bottom) that are made one after the other: of many clusters only one pair is held."""
     import numpy as np
 
-    groups, width = tops.shape
-    sums = resampled_sums(blocks(np.hstack([tops, bottoms]), seed), resamples, seed)
-    t = quantile(0.5 + confidence / 2, float(groups - 1)) if groups > 1 else math.inf
+    tops, bottoms, nearest, groups, t = [], [], [], 0, math.inf
+    for top, bottom in parts:
+        if len(top) != groups:
+            groups = len(top)
+            t = quantile(0.5 + confidence / 2, float(groups - 1)) if groups > 1 else math.inf
+        nearest.append(_linearised(top, bottom, t) if bottom.any() else (math.nan, math.nan))
+        tops.append(blocked(top, seed))
+        bottoms.append(blocked(bottom, seed))
+    if not nearest:
+        return []
+    width = len(nearest)
+    sums = resampled_sums(np.column_stack([*tops, *bottoms]), resamples, seed)
     tail = upper_tail(t * math.sqrt(groups / max(1, groups - 1)))
     found: list[tuple[float, float] | None] = []
-    for column in range(width):
+    for column, (least, most) in enumerate(nearest):
         usable = sums[sums[:, width + column] != 0]
         if len(sums) - len(usable) > tail * len(sums):
             found.append(None)
             continue
         low, high = np.quantile(usable[:, column] / usable[:, width + column], [tail, 1 - tail])
-        least, most = _linearised(tops[:, column], bottoms[:, column], t)
         found.append((min(float(low), least), max(float(high), most)))
     return found
 
 
-def blocks(columns: NDArray[Any], seed: int) -> NDArray[Any]:
+def blocked(sums: NDArray[Any], seed: int) -> NDArray[Any]:
     """Many clusters as 2,048 blocks put together at random: sums over drawn blocks vary, and are skewed, as sums over clusters are."""
     import numpy as np
 
-    groups = len(columns)
-    if groups < _MANY:
-        return columns
-    order = np.random.Generator(np.random.SFC64(seed % 2**64)).permutation(groups)
-    return cluster_sums(order % _BLOCKS, *columns.T)
+    return sums if len(sums) < _MANY else np.bincount(_block_of(len(sums), seed), sums)
+
+
+@lru_cache(maxsize=1)
+def _block_of(groups: int, seed: int) -> NDArray[Any]:
+    """Which block each of many clusters is put into; the last answer is kept, since every column of a report asks for it."""
+    import numpy as np
+
+    return (np.random.Generator(np.random.SFC64(seed % 2**64)).permutation(groups) % _BLOCKS).astype(np.uint16)
 
 
 def _linearised(top: NDArray[Any], bottom: NDArray[Any], t: float) -> tuple[float, float]:

@@ -70,11 +70,12 @@ def design(values: NDArray[Any], codes: NDArray[Any], informative: NDArray[Any],
     import numpy as np
 
     n = len(values)
-    sizes = np.bincount(codes).astype(float)
-    groups = len(sizes)
-    weighted = float((sizes**2).sum() / n)
+    counts = np.bincount(codes)
+    groups = len(counts)
+    weighted = float((counts @ counts) / n)
     if groups == n or groups < 2:
         return Design(n, groups, weighted, 0.0, 1.0 if groups == n else weighted)
+    sizes = counts.astype(float)
     sums = np.bincount(codes, values)
     mean = values.mean()
     between = float((sums**2 / sizes).sum() - n * mean**2)

@@ -166,7 +166,7 @@ def bootstrap_mean(
     """
     import numpy as np
 
-    from context_bench.core.stats.bootstrap import blocks, resampled_sums
+    from context_bench.core.stats.bootstrap import blocked, resampled_sums
 
     array = np.asarray(values, dtype=float)
     codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
@@ -178,7 +178,7 @@ def bootstrap_mean(
     se = math.sqrt(groups / (groups - 1)) * math.sqrt(float(off @ off)) / n
     if se <= 1e-12 * max(1.0, abs(mean)):
         return None
-    off, sizes = blocks(np.column_stack([off, sizes]), seed).T
+    off, sizes = blocked(off, seed), blocked(sizes, seed)
     scale = math.sqrt(len(off) / (len(off) - 1))
     sums = resampled_sums(np.column_stack([off, sizes, off**2, off * sizes, sizes**2]), resamples, seed)
     shift = sums[:, 0] / sums[:, 1]
