@@ -23,8 +23,8 @@ _MATTER = (
     "pyarrow",
     "rapidfuzz",
     "scipy",
+    "splintr-rs",
     "sqlalchemy",
-    "toktok-rs",
     "xllamacpp",
 )
 PACKAGE = "context-bench-tool"
@@ -44,9 +44,14 @@ def environment() -> dict[str, Any]:
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "package": _version(PACKAGE),
+        "package": program(),
         "dependencies": {name: found for name in _MATTER if (found := _version(name)) is not None},
     }
+
+
+def program() -> str | None:
+    """The version of this package."""
+    return _version(PACKAGE)
 
 
 def _version(name: str) -> str | None:
