@@ -32,7 +32,8 @@ echo "setup: installing context-bench and what it needs into $venv"
 # Everything comes by the hashes of lock.txt, the installer first; the project itself is built with what was installed, and brings nothing.
 awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' lock.txt >"$venv/uv.txt"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$venv/uv.txt"
-# uv takes a sixth of pip's time; pip knows more kinds of private index, so it is the second try.
-"$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement lock.txt ||
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement lock.txt
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# uv takes a sixth of pip's time; pip knows more kinds of private index, so it is the second try. Modules are compiled when they are first
+# imported: one in ten ever is.
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement lock.txt ||
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement lock.txt
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --editable .

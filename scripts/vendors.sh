@@ -10,8 +10,8 @@ while read -r name packages; do
   if [ "$(cat "$home/.ready" 2>/dev/null)" = "$packages" ]; then continue; fi
   echo "vendors: installing $packages into $home"
   rm -rf "$home"
-  "$venv/bin/python" -m venv "$home"
-  "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$home/bin/python" $packages ||
-    "$home/bin/python" -m pip install --quiet --disable-pip-version-check $packages
+  "$venv/bin/uv" venv --quiet --python "$venv/bin/python" "$home"
+  "$venv/bin/uv" pip install --quiet --python "$home/bin/python" $packages ||
+    "$venv/bin/python" -m pip --python "$home/bin/python" install --quiet --disable-pip-version-check --no-compile $packages
   echo "$packages" >"$home/.ready"
 done <"$here/vendors.txt"
