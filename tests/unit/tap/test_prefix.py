@@ -1,10 +1,12 @@
 """The longest common prefix with what a session has sent before, against the slow way of finding it."""
 
+import random
 from itertools import takewhile
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_bench.core.packed import digest_of, packed, unpacked
 from context_bench.core.prefix import common, common_characters, segments
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.tap.prefix import Prefixes
@@ -53,20 +55,53 @@ def test_sessions_do_not_mix_and_the_first_request_has_no_answer():
     assert prefixes.shared("a", [("user", "abd")], len) == 2
 
 
-def test_memory_is_bounded():
-    prefixes = Prefixes(characters=20_000, each=3)
+def noise(seed, size):
+    return random.Random(seed).randbytes(size // 2).hex()
+
+
+def test_memory_is_bounded_and_the_sessions_longest_unused_go_first():
+    prefixes = Prefixes(20_000, each=3)
     for number in range(100):
-        prefixes.shared(f"session {number % 7}", [("user", f"{number} " * 200)], len)
-    held = [len(text) for requests in prefixes._sessions.values() for request in requests for _, text in request]
-    assert sum(held) <= 20_000
-    assert held
-    assert all(len(requests) <= 3 for requests in prefixes._sessions.values())
+        prefixes.shared(f"session {number % 20}", [("user", noise(number, 2_000))], len)
+        assert prefixes.held <= 20_000
+    assert prefixes.held > 10_000
+    assert prefixes.shared(f"session {99 % 20}", [("user", noise(99, 2_000))], len) == 2_000
+    assert prefixes.shared(f"session {(99 - 18) % 20}", [("user", "x")], len) is None
+
+
+def test_so_many_sessions_and_so_many_requests_of_each_are_remembered():
+    prefixes = Prefixes(sessions=10, each=2)
+    for number in range(50):
+        for text in ("aa", "bb", "cc"):
+            prefixes.shared(f"s{number}", [("user", "hello"), ("user", text)], len)
+    assert [prefixes.shared("s49", [("user", "hello"), ("user", text)], len) for text in ("bb", "cc")] == [7, 7]
+    assert prefixes.shared("s49", [("user", "hello"), ("user", "aa")], len) == 5  # forgotten but for what the others share with it
+    assert prefixes.shared("s40", [("user", "hello")], len) == 5
+    assert prefixes.shared("s39", [("user", "hello")], len) is None
+
+
+def test_what_is_sent_in_many_sessions_and_what_is_continued_is_held_once():
+    one, many = Prefixes(), Prefixes()
+    one.shared("s", [("system", noise(1, 100_000)), ("user", "0")], len)
+    for number in range(50):
+        many.shared(f"s{number}", [("system", noise(1, 100_000)), ("user", "0")], len)
+        many.shared(f"s{number}", [("system", noise(1, 100_000)), ("user", "0"), ("assistant", "1"), ("user", "2")], len)
+    assert many.held < 3 * one.held
+
+
+@given(st.text("ab\ud800é\n", max_size=400))
+def test_packed_texts_come_back(text):
+    assert unpacked(packed(text)) == text
+
+
+def test_digests_tell_kinds_and_texts_apart():
+    assert len({digest_of(*each) for each in [("a", "b"), ("ab", ""), ("", "ab"), ("1:a", "b"), ("a\0", "b")]}) == 5
 
 
 def test_a_request_larger_than_the_memory_is_answered_all_the_same():
-    prefixes = Prefixes(characters=1_000)
-    assert prefixes.shared("a", [("user", "x" * 5_000)], len) is None
-    assert prefixes.shared("a", [("user", "x" * 5_000)], len) is None
+    prefixes = Prefixes(1_500)
+    assert prefixes.shared("a", [("user", noise(1, 5_000))], len) is None
+    assert prefixes.shared("a", [("user", noise(1, 5_000))], len) is None
     assert prefixes.shared("a", [("user", "x")], len) is None
 
 
