@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +152,7 @@ async def _run_and_report(
 ) -> int:
     from context_bench.cli import parts, reporting
     from context_bench.cli.activity import activity_notes
+    from context_bench.datasets.loaded import Chained
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import RichProgress
     from context_bench.runner import add_notes, collect, details
@@ -160,7 +161,7 @@ async def _run_and_report(
         store,
         name=name,
         arms=[arm for cell in cells for arm in cell.arms],
-        examples=_chained(data),
+        examples=Chained(data),
         evaluators=evaluators,
         manifest=manifest,
         settings=RunSettings(
@@ -253,11 +254,6 @@ def _size(dataset: Any, limit: int | None) -> int | None:
     elif dataset.name in datasets_known():
         size = describe(dataset.name).get("size")
     return limit if size is None else size if limit is None else min(size, limit)
-
-
-def _chained(data: list[Any]) -> Iterator[dict[str, Any]]:
-    for dataset in data:
-        yield from dataset.examples()
 
 
 def warn(text: str) -> None:

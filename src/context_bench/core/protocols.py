@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from context_bench.core.ledger import Mark
     from context_bench.core.records import EvalRow, Example, Forwarded, Usage
 
@@ -93,6 +95,22 @@ class Compressor(Protocol):
     def compress(
         self, prefix: list[dict[str, Any]], tail: list[dict[str, Any]], *, state: Any, budget: int | None, query: str | None = None
     ) -> tuple[Compressed, Any]: ...
+
+
+@runtime_checkable
+class Told(Protocol):
+    """Examples that can be known again without being read: equal `told()`, equal examples in equal order.
+
+    Their iterator may have `skip(count) -> int`: pass over so many, and say how many there were.
+    """
+
+    def __iter__(self) -> Iterator[Example]: ...
+
+    def told(self) -> Any:
+        """What makes the examples what they are, as JSON values; `None` if that is not known this time. May read files."""
+
+    def unchanged(self) -> bool:
+        """Is what `told` said still so?"""
 
 
 class Recorder(Protocol):

@@ -20,7 +20,7 @@ def tidy(raw: Mapping[str, Any], index: int, dataset: str, where: str) -> Exampl
     a text are not independent), else the id. Numbers become text, nulls are left out. Raises `BadInput`, naming `where`.
     """
     rest = {key: value for key, value in raw.items() if value is not None}
-    example: Example = {"id": _id(rest.pop("id", index), where)}
+    example: Example = {"id": id_of(rest.pop("id", index), where)}
     question = _text(rest, "question", where)
     context = _text(rest, "context", where)
     turns = _turns(rest, where)
@@ -36,7 +36,8 @@ def tidy(raw: Mapping[str, Any], index: int, dataset: str, where: str) -> Exampl
     return example
 
 
-def _id(value: Any, where: str) -> str | int:
+def id_of(value: Any, where: str) -> str | int:
+    """An id as an example carries it. Raises `BadInput` for what is neither text nor a whole number."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):

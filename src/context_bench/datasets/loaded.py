@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.records import Example
+from context_bench.core.skipping import skip
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a dataset's examples come from, if that can be told without making them.
+
+    `told`: all that makes them what they are, as JSON values; `unchanged`: is that still so?
+    """
+
+    told: Any
+    unchanged: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -23,6 +35,7 @@ class LoadedDataset:
     has_context: bool
     _read: Callable[[], Iterator[Example]] = field(repr=False)
     _facts: Callable[[], dict[str, Any]] = field(repr=False)
+    _origin: Callable[[], Origin | None] = field(repr=False, default=lambda: None)
 
     def examples(self) -> Iterator[Example]:
         """The examples, one at a time; each call starts anew and gives the same ones."""
@@ -31,3 +44,50 @@ class LoadedDataset:
     def manifest(self) -> dict[str, Any]:
         """What must be known to get the same examples again: source, resolved revision, hashes, licence, size."""
         return {"name": self.name, "evaluators": self.evaluators, "has_context": self.has_context, **self._facts()}
+
+    def origin(self) -> Origin | None:
+        """What makes the examples what they are; `None` where only reading them all would tell."""
+        return self._origin()
+
+
+class Chained:
+    """The examples of several datasets, one after the other, as a run takes them: see `core.protocols.Told`."""
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self._datasets = list(datasets)
+        self._origins: list[Origin] = []
+
+    def __iter__(self) -> Iterator[Example]:
+        return _Chain(self._datasets)
+
+    def told(self) -> Any:
+        """What makes the examples what they are; `None` where a dataset cannot tell. Reads files."""
+        origins = [each.origin() if isinstance(each, LoadedDataset) else None for each in self._datasets]
+        self._origins = [each for each in origins if each is not None]
+        if len(self._origins) < len(origins):
+            return None
+        return [[each.name, origin.told] for each, origin in zip(self._datasets, self._origins, strict=True)]
+
+    def unchanged(self) -> bool:
+        """Is what was told still so?"""
+        return all(each.unchanged() for each in self._origins)
+
+
+class _Chain(Iterator[Example]):
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self._waiting = iter(datasets)
+        self._now: Iterator[Example] = iter(())
+
+    def __next__(self) -> Example:
+        while True:
+            for example in self._now:
+                return example
+            self._now = next(self._waiting).examples()
+
+    def skip(self, count: int) -> int:
+        """Pass over so many examples; returns how many there were."""
+        passed = skip(self._now, count)
+        while passed < count and (following := next(self._waiting, None)) is not None:
+            self._now = following.examples()
+            passed += skip(self._now, count - passed)
+        return passed

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +13,10 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
+from context_bench.datasets.content import Contents
 from context_bench.datasets.examples import examples_from, tidy
 from context_bench.datasets.guess import any_context, guess_evaluators
-from context_bench.datasets.loaded import LoadedDataset
+from context_bench.datasets.loaded import LoadedDataset, Origin
 from context_bench.datasets.readers import KINDS, rows_of
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _described(name: str, base: str, known: DatasetSpec, config: str | None, n: 
         made = known.examples(source.data(), source)
         return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(made, n)))
 
-    return LoadedDataset(name, base, list(known.evaluators), known.has_context, read, source.facts)
+    return LoadedDataset(name, base, list(known.evaluators), known.has_context, read, source.facts, source.origin)
 
 
 def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
@@ -165,6 +164,7 @@ class _Source:
         scheme, _, self._target = known.source.partition(":")
         self._remote = _snapshot(self._target, known.patterns(config), known.revision) if scheme == "hf" else None
         self._paths = [] if self._remote else self._local(self._target)
+        self._contents = Contents(self._paths)
 
     def _local(self, pattern: str) -> list[Path]:
         found = sorted(Path(p) for p in glob.glob(str(self._folder / pattern)))  # noqa: PTH207 (the pattern may be absolute)
@@ -202,13 +202,20 @@ class _Source:
             files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for f in self._remote.files]
             facts |= {"revision": self._remote.commit, "pinned": self._spec.revision is not None, "files": files, "note": self._remote.note}
         else:
-            facts["files"] = [{"path": p.name, "bytes": p.stat().st_size, "sha256": self._sha256s[p]} for p in self._paths]
+            facts["files"] = [{"path": each.path.name, "bytes": each.size, "sha256": each.sha256} for each in self._contents.files]
         facts["sha256"] = stable_hash([self._spec.source, facts.get("revision"), facts["files"]], 64)
         return {key: value for key, value in facts.items() if value is not None}
 
-    @cached_property
-    def _sha256s(self) -> dict[Path, str]:
-        return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in self._paths}
+    def origin(self) -> Origin | None:
+        """What the examples are made of, unless the preparation reads further files."""
+        if self._spec.prepare is not None:
+            return None
+        described = self._spec.model_dump(mode="json", exclude={"sample"})
+        if self._remote:
+            files = [[file.path, file.size, file.sha256] for file in self._remote.files]
+            return Origin(["described", described, self._asked, self._n, self.seed, self._remote.commit, files])
+        hashes = [each.sha256 for each in self._contents.files]
+        return Origin(["described", described, self._asked, self._n, self.seed, hashes], self._contents.unchanged)
 
 
 def _registered(name: str, base: str, loader: Any, config: str, n: int | None, seed: int) -> LoadedDataset:

@@ -22,62 +22,34 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from context_bench.core.errors import BadInput
-from context_bench.core.records import Example
 from context_bench.core.unreadable import FAULTS
-from context_bench.datasets.examples import tidy
-from context_bench.datasets.seen import SeenIds
 
 
-def load_jsonl(path: str | Path, n: int | None = None) -> list[Example]:
-    """The first `n` examples (default all) of a file with one JSON object per line.
+class LineOfJson(NamedTuple):
+    """One line of a file that is not blank, as it stands there but for a byte-order mark. `number` counts from 1."""
 
-    Blank lines are skipped and do not count; a missing id becomes the line's index, counted from 0. Raises `BadInput`
-    with file and line.
-    """
-    return list(jsonl_examples(Path(path), str(path), n))
+    number: int
+    text: bytes
 
 
-def jsonl_examples(path: Path, dataset: str, n: int | None = None) -> Iterator[Example]:
-    """Examples of a JSONL file, tagged `dataset`. Two rows with one id are an error: their results could not be told apart."""
-    seen = SeenIds()
-    if n is not None and n <= 0:
-        return
-    for count, (number, row) in enumerate(json_lines(path), 1):
-        where = f"{path}:{number}"
-        example = tidy(row, number - 1, dataset, where)
-        if seen.add(str(example["id"])) and (before := _line_of(path, dataset, str(example["id"]), number)) is not None:
-            raise BadInput(f"{where}: id {example['id']!r} was used on line {before} already; give each row its own")
-        yield example
-        if count == n:
-            return
-
-
-def _line_of(path: Path, dataset: str, name: str, until: int) -> int | None:
-    """The first line before `until` whose example has this id, if there is one: two ids may have one hash."""
-    for number, row in json_lines(path):
-        if number >= until:
-            return None
-        if str(tidy(row, number - 1, dataset, f"{path}:{number}")["id"]) == name:
-            return number
-    return None
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    r"""(line number from 1, object) for every line that is not blank.
-
-    A byte-order mark and CRLF are fine; lone surrogates (`"\ud800"`) survive; NaN and Infinity, which are not JSON, become null.
-    """
+def lines_of_json(path: Path) -> Generator[LineOfJson, None, None]:
+    """Every line of a file that is not blank. A byte-order mark and CRLF are fine."""
     try:
         with path.open("rb") as file:
-            yield from _json_lines(_bounded(file, str(path)), str(path))
+            yield from _lines_of_json(_bounded(file, str(path)), str(path))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def json_line(line: LineOfJson, path: Path | str) -> dict[str, Any]:
+    r"""The object on a line. Lone surrogates (`"\ud800"`) survive; NaN and Infinity, which are not JSON, become null."""
+    return _object(_decoded(line.text, str(path), line.number).strip(), str(path), line.number)
 
 
 #: The largest line, cell, item or document that is read, in bytes or characters: a small packed file can hold one without an end.
@@ -108,11 +80,16 @@ def _too_large(where: str, what: str) -> BadInput:
     return BadInput(f"{where}: {what} is larger than {PIECE_LIMIT // 2**20} MiB; that is no data set's row")
 
 
-def _json_lines(file: Iterable[bytes], path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lines_of_json(file: Iterable[bytes], path: str) -> Iterator[LineOfJson]:
     for number, line in enumerate(file, 1):
-        text = _decoded(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, path, number).strip()
-        if text:
-            yield number, _object(text, path, number)
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        # Nearly every line begins like an object; what else is blank is known when it is decoded.
+        if text.startswith(b"{") or (not text.isspace() and _decoded(text, path, number).strip()):
+            yield LineOfJson(number, text)
+
+
+def _json_rows(file: Iterable[bytes], path: str) -> Iterator[dict[str, Any]]:
+    return (json_line(line, path) for line in _lines_of_json(file, path))
 
 
 def _decoded(line: bytes, path: str, number: int) -> str:
@@ -124,9 +101,13 @@ def _decoded(line: bytes, path: str, number: int) -> str:
         raise BadInput(f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8") from error
 
 
+#: Made once: `json.loads` makes one for every line.
+_JSON = json.JSONDecoder(parse_constant=lambda _: None)
+
+
 def _object(text: str, path: str, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(text, parse_constant=lambda _: None)
+        value = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         shown = text if len(text) <= 60 else f"{text[:60]}…"
         hint = " A list over several lines? Write one object per line." if text[:1] == "[" else ""
@@ -206,7 +187,7 @@ def _zstd(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
 
 def _plain(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
     if name.endswith((".jsonl", ".ndjson")):
-        return (row for _, row in _json_lines(_bounded(file, where), where))
+        return _json_rows(_bounded(file, where), where)
     if name.endswith(".json"):
         return _json(file, where)
     if name.endswith((".csv", ".tsv")):
@@ -257,7 +238,7 @@ def _json(file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
             break
     first = next((line for line in begun if line.strip()), b"")
     if _is_object(first) and begun[-1].strip() and begun[-1] is not first:
-        yield from (row for _, row in _json_lines(chain(begun, lines), where))
+        yield from _json_rows(chain(begun, lines), where)
     else:
         yield from _documents(_text(b"".join([*begun, *lines]), where), where)
 
@@ -298,7 +279,7 @@ def _is_object(line: bytes) -> bool:
 def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
     """The objects of a JSON list whose `[` is behind us. What is held in memory grows with one object, not with the list."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    parse = json.JSONDecoder(parse_constant=lambda _: None).raw_decode
+    parse = _JSON.raw_decode
     number, ended, between = 0, False, False
     try:
         text = decode(head)
@@ -330,7 +311,7 @@ def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]
 
 def _documents(text: str, where: str) -> Iterator[dict[str, Any]]:
     try:
-        value = json.loads(text, parse_constant=lambda _: None)
+        value = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{where}: not JSON ({_reason(error)})") from error
     if not isinstance(value, dict):

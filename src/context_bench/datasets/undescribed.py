@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
+from context_bench.datasets.content import Content
 from context_bench.datasets.examples import tidy
 from context_bench.datasets.fields import compile_field
 from context_bench.datasets.guess import any_context, choose_files, guess_evaluators, guess_fields
-from context_bench.datasets.loaded import LoadedDataset
-from context_bench.datasets.readers import KINDS, jsonl_examples, rows_of
+from context_bench.datasets.jsonl import JsonlExamples
+from context_bench.datasets.loaded import LoadedDataset, Origin
+from context_bench.datasets.readers import KINDS, rows_of
 
 if TYPE_CHECKING:
     from context_bench.datasets.hub import Snapshot
@@ -29,23 +30,26 @@ PEEK = 20  # rows looked at to learn what they hold
 def lines(name: str, n: int | None) -> LoadedDataset:
     """A file of examples, one JSON object per line; its columns mean what their names say."""
     path = Path(name).expanduser()
-    seen = list(islice(jsonl_examples(path, name, n), PEEK))
+    seen = list(islice(JsonlExamples(path, name, n), PEEK))
     if not seen and n != 0:
         raise BadInput(f"No examples loaded. Check your --dataset arguments: {path} holds no examples; it needs one JSON object per line")
-    read = lambda: jsonl_examples(path, name, n)  # noqa: E731
-    return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(path))
+    content = Content(path)
+    read = lambda: JsonlExamples(path, name, n)  # noqa: E731
+    origin = lambda: Origin(["lines", content.sha256, n], content.unchanged)  # noqa: E731
+    return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(content), origin)
 
 
-def _file_facts(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"source": f"file:{path.name}", "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "bytes": path.stat().st_size}
+def _file_facts(content: Content) -> dict[str, Any]:
+    return {"source": f"file:{content.path.name}", "sha256": content.sha256, "bytes": content.size}
 
 
 def table(name: str, n: int | None) -> LoadedDataset:
     """Any other data file of the user's."""
     path = Path(name).expanduser()
     cells = re.search(r"\.[ct]sv(\.gz|\.zst)?$", name.lower()) is not None
-    return _guessed(name, n, lambda _: map(_cells, rows_of(path)) if cells else rows_of(path), lambda: _file_facts(path), keep=True)
+    content = Content(path)
+    loaded = _guessed(name, n, lambda _: map(_cells, rows_of(path)) if cells else rows_of(path), lambda: _file_facts(content), keep=True)
+    return replace(loaded, _origin=lambda: Origin(["table", content.sha256, n], content.unchanged))
 
 
 _LISTS = ("choices", "options", "answers", "test_list", "turns", "tools", "expected_calls", "instruction_id_list", "kwargs")
@@ -130,7 +134,8 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
         told = {"source": f"hf:{repo}", "revision": chosen.commit, "pinned": pinned, "files": files}
         return {**told, "sha256": stable_hash([repo, chosen.commit, files], 64), **({"note": note} if note else {})}
 
-    return replace(_guessed(name, n, chosen.rows, facts, keep=False), base=f"hf:{repo}")
+    told = lambda: Origin(["hub", repo, chosen.commit, [[f.path, f.size, f.sha256] for f in chosen.files], n])  # noqa: E731
+    return replace(_guessed(name, n, chosen.rows, facts, keep=False), base=f"hf:{repo}", _origin=told)
 
 
 def _conversion(repo: str, found: Snapshot) -> Snapshot:

@@ -13,8 +13,9 @@ from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.engine.observe import with_late
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp
+from context_bench.engine.planning import Tally
 from context_bench.engine.progress import Progress, Step
-from context_bench.engine.schedule import Schedule, Tally
+from context_bench.engine.schedule import Schedule
 from context_bench.engine.store.writing import Writer
 
 _REMEMBERED = 2_000  # rows, for requests that come late

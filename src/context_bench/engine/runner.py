@@ -15,12 +15,13 @@ from context_bench.engine.circumstances import Circumstances, Limits
 from context_bench.engine.collecting import rare_collections
 from context_bench.engine.execution import Execution
 from context_bench.engine.executors.local import Executor, load_tokenizers
-from context_bench.engine.manifest import continued, described
+from context_bench.engine.manifest import continued, described, program
 from context_bench.engine.plan import Arm, PlannedArm, RunSettings, planned_arms, planned_evaluators
 from context_bench.engine.progress import Progress
 from context_bench.engine.running import Runner
 from context_bench.engine.second_pass import judge_only
 from context_bench.engine.secrets import secrets_of
+from context_bench.engine.source import source_key
 from context_bench.engine.store.replies import StoredReplies, remembering
 from context_bench.engine.store.store import Store, run_of
 from context_bench.engine.store.writing import Writer, identity_of
@@ -71,7 +72,8 @@ async def execute(
     identity = identity_of(planned, judges, about, manifest.get("datasets"))
     async with runner.threads():
         await runner.in_database(load_tokenizers, planned)
-        begun = await runner.in_database(writer.begin, name, identity)
+        source = await runner.in_database(source_key, examples, planned, program())
+        begun = await runner.in_database(writer.begin, name, identity, source)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         told = continued(told, begun.before)
         await runner.in_database(writer.manifest, told)

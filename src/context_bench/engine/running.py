@@ -14,6 +14,7 @@ from context_bench.engine.circumstances import EVERY
 from context_bench.engine.execution import Execution
 from context_bench.engine.groups import Groups
 from context_bench.engine.plan import Job, Outcome
+from context_bench.engine.planning import Planning
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.second_pass import judge_stored
 from context_bench.engine.store.reading import stored_ids
@@ -28,7 +29,7 @@ class Runner(Execution):
 
     async def run(self, examples: Iterable[Example], total: int | None) -> Executed:
         """Work until everything is done or something ends it."""
-        self.schedule = Schedule(
+        planning = Planning(
             examples,
             self.writer.arms,
             self.writer,
@@ -38,6 +39,7 @@ class Runner(Execution):
             reader=self.reader,
             database=self.database,
         )
+        self.schedule = Schedule(planning, self.writer.arms, self.writer)
         self.books.planned = self.schedule
         self.groups = Groups(self, self.committed, self.stop)
         self.open()

@@ -1,40 +1,21 @@
-"""Which job is next. Reads examples as they are needed, plans them in chunks, and knows who waits for whom."""
+"""Which job is next. Has examples planned as they are needed, and knows who waits for whom."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.records import Example
-from context_bench.engine.plan import Block, Found, Job, Outcome, PlannedArm, Unit, content_key, example_facts, ordered, output_key
-from context_bench.engine.store.writing import ExampleRow, Planned, Writer
+from context_bench.engine.plan import Block, Job, Outcome, PlannedArm, Unit, output_key
+from context_bench.engine.planning import Planning
+from context_bench.engine.store.writing import Writer
 from context_bench.engine.work import context_tokens
 
 #: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work begins at once.
 CHUNK, _LARGE_CHUNK = 128, 512
-_PATIENCE = 0.2
 #: Group jobs of one arm that may wait for each other before reading on is put off.
 _BACKLOG = 64
-_END = object()
-
-
-@dataclass(slots=True)
-class Tally:
-    """What planning found."""
-
-    owed: int = 0
-    reused: int = 0
-    oldest: float | None = None  # when the oldest reused output was made, seconds since the epoch
-    restarted: int = 0
-    examples: int = 0
-    reused_by_arm: dict[int, int] = field(default_factory=dict)
-    owed_by_arm: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -52,25 +33,10 @@ class Schedule:
     Groups of a stateful arm without `namespace()` are handed out one at a time.
     """
 
-    def __init__(
-        self,
-        examples: Iterable[Example],
-        arms: list[PlannedArm],
-        writer: Writer,
-        *,
-        trials: int,
-        seed: int,
-        tapped: bool,
-        reader: Executor,
-        database: Executor,
-    ) -> None:
-        self.tally = Tally()
-        self._source: Iterator[Example] = iter(examples)
-        self._arms, self._writer = arms, writer
-        self._trials, self._seed, self._tapped = trials, seed, tapped
-        self._reader, self._database = reader, database
-        self._primaries = [i for i, arm in enumerate(arms) if arm.partner is None]
-        self._dependents = [i for i, arm in enumerate(arms) if arm.partner is not None]
+    def __init__(self, planning: Planning, arms: list[PlannedArm], writer: Writer) -> None:
+        self.tally = planning.tally
+        self._planning, self._arms, self._writer = planning, arms, writer
+        self._dependents = {i for i, arm in enumerate(arms) if arm.partner is not None}
         self._evaluators = {each.id for each in writer.evaluators if not each.after}
         self._ready: deque[Job] = deque()
         self._held: dict[int, deque[Job]] = {
@@ -170,100 +136,21 @@ class Schedule:
         return True
 
     async def _plan_chunk(self) -> None:
-        loop = asyncio.get_running_loop()
-        rows, more = await loop.run_in_executor(self._reader, self._read)
-        if rows:
-            planned = await loop.run_in_executor(self._database, self._writer.plan, rows)
-            self.tally.examples += len(rows)
-            for index, each in enumerate(self._arms):
-                owed = self._trials * sum(each.arm.takes(row.position) for row in rows)
-                self.tally.owed += owed
-                self.tally.owed_by_arm[index] = self.tally.owed_by_arm.get(index, 0) + owed
-            units = [unit for row in rows for unit in self._units(row, planned)]
-            await self._match(units)
-            for unit in units:
-                if self._arms[unit.arm].stateful:
-                    self._gather(unit)
-                else:
-                    self._take_in(unit)
+        units, more = await self._planning.chunk(self._chunk)
+        for unit in units:
+            if self._arms[unit.arm].stateful:
+                self._gather(unit)
+            else:
+                self._take_in(unit)
         if not more:
             for (arm, trial), group in list(self._groups.items()):
                 self._close_group(arm, trial, group)
-            await loop.run_in_executor(self._database, self._writer.cut, self.tally.examples)
+            await self._planning.end()
         await self._settle_answered()
         # Where all is answered already, there is nobody to wait for.
         wanted = self._open + len(self._waiters)
         self._chunk = max(CHUNK, min(wanted, _LARGE_CHUNK)) if self._ready or self._open else _LARGE_CHUNK
         self._exhausted = not more
-
-    def _read(self) -> tuple[list[ExampleRow], bool]:
-        """The next examples, in the reader's thread; stops early if they come slowly."""
-        rows: list[ExampleRow] = []
-        until = time.monotonic() + _PATIENCE
-        while len(rows) < self._chunk and time.monotonic() < until:
-            example: Any = next(self._source, _END)
-            if example is _END:
-                return rows, False
-            position = self.tally.examples + len(rows)
-            if not isinstance(example, dict):
-                raise BadInput(f"example {position} is {type(example).__name__} {str(example)[:80]!r}; expected a dict with id and context")
-            rows.append(ExampleRow(position, example, content_key(example), *example_facts(example, position)))
-        return rows, True
-
-    def _units(self, row: ExampleRow, planned: Planned) -> Iterator[Unit]:
-        for trial in range(self._trials):
-            taking = [index for index in self._primaries if self._arms[index].arm.takes(row.position)]
-            block = Block(len(taking), []) if self._dependents else None
-            for index in ordered(taking, self._seed, row.content, trial):
-                key = output_key(self._arms[index], row.content, trial, row.occurrence)
-                yield self._unit(index, row, trial, key, block, planned)
-            if block is not None:
-                due = [index for index in self._dependents if self._arms[index].arm.takes(row.position)]
-                for index in ordered(due, self._seed, row.content, trial):
-                    block.dependents.append(self._unit(index, row, trial, b"", block, planned))
-
-    def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: Block | None, planned: Planned) -> Unit:
-        unit = Unit(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
-        if planned:
-            unit.before = planned.get((self._arms[arm].number, row.position, trial))
-        return unit
-
-    async def _match(self, units: list[Unit]) -> None:
-        """Find stored outputs for these units, and let plan rows point to them."""
-        if not self._writer.has_past:
-            return
-        loop = asyncio.get_running_loop()
-        unknown = []
-        for unit in units:
-            if self._is_best(unit.before, unit.key):
-                self._stand_for(unit, unit.before)
-            else:
-                unknown.append(unit)
-        if unknown:
-            found = await loop.run_in_executor(self._database, self._writer.lookup, [unit.key for unit in unknown])
-            for unit in unknown:
-                self._stand_for(unit, found.get(unit.key))
-        moved = [unit for unit in units if unit.output is not None and (unit.before is None or unit.before.id != unit.output)]
-        if moved:
-            await loop.run_in_executor(self._database, self._writer.point, moved)
-
-    def _is_best(self, before: Found | None, key: bytes) -> bool:
-        """Does what the plan pointed to answer this key, so that no other output could answer it better?"""
-        return before is not None and before.key == key and before.own and not before.failed
-
-    def _stand_for(self, unit: Unit, found: Found | None) -> None:
-        """Let a stored output answer the unit, if it is an answer (and was seen by a tap, if there is one now)."""
-        if found is None:
-            return
-        usable = not found.failed and (found.tapped or not self._tapped)
-        if not usable and not found.own:
-            return
-        unit.output, unit.takes, unit.done, unit.found = found.id, found.takes, usable, found
-        if usable:
-            unit.scored = found.scored
-            self.tally.reused += 1
-            self.tally.reused_by_arm[unit.arm] = self.tally.reused_by_arm.get(unit.arm, 0) + 1
-            self.tally.oldest = min(found.created, self.tally.oldest or found.created)
 
     def _take_in(self, unit: Unit) -> None:
         if unit.done:
@@ -320,7 +207,7 @@ class Schedule:
             unit.key = output_key(arm, unit.content, unit.trial, unit.occurrence, unit.budget)
         if units:
             if self._writer.has_past:
-                await self._match(units)
+                await self._planning.match(units)
             for unit in reversed(units):
                 self._enqueue(unit, first=True)
             self._wake()
@@ -369,8 +256,7 @@ class Schedule:
         unit.done, unit.scored = False, ()
         if unit.found is not None and not unit.found.own:
             unit.output = None
-        self.tally.reused -= 1
-        self.tally.reused_by_arm[unit.arm] -= 1
+        self.tally.reuse(unit.arm, -1, None)
 
     def _release(self, arm: int) -> None:
         if arm not in self._running and self._held[arm]:

@@ -52,7 +52,7 @@ def _remove(store: Store, numbers: list[int], watches: list[int]) -> None:
         _refuse_busy(store, connection)
         for column in (s.watched_bodies.c.watch, s.watched.c.watch, s.watches.c.number):
             connection.execute(delete(column.table).where(column.in_(watches)))
-        for table in (s.plan, s.examples, s.arms, s.run_evaluators, s.pens):
+        for table in (s.plan, s.examples, s.sources, s.arms, s.run_evaluators, s.pens):
             connection.execute(delete(table).where(table.c.run.in_(numbers)))
         connection.execute(delete(s.runs).where(s.runs.c.number.in_(numbers)))
         used = select(s.plan.c.output).where(s.plan.c.output.is_not(None))

@@ -177,7 +177,7 @@ class _Copy:
     def _forget(self, connection: Connection, number: int) -> None:
         """Take away what a copy of an earlier state holds; outputs that other runs use stay, and are found again."""
         s = schema
-        for table in (s.plan, s.examples, s.arms, s.run_evaluators, s.calls, s.forwarded, s.setups):
+        for table in (s.plan, s.examples, s.sources, s.arms, s.run_evaluators, s.calls, s.forwarded, s.setups):
             connection.execute(delete(table).where(table.c.run == number))
         used = select(_p.output).where(_p.output.is_not(None))
         gone = select(_o.id).where(_o.run == number, _o.id.not_in(used))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from context_bench.engine.plan import Found, PlannedArm
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import written
 from context_bench.engine.store.encoding import dumps
+from context_bench.engine.store.known import SourceRow
 from context_bench.engine.store.serializing import Serializer
 from context_bench.engine.store.statements import Query, add, put
 
@@ -41,9 +42,18 @@ class ExampleRow:
     occurrence: int = 0
 
 
+def stretches(rows: Sequence[ExampleRow]) -> Iterator[Sequence[ExampleRow]]:
+    """Rows in order, in parts between which positions are left out."""
+    start = 0
+    for at in range(1, len(rows) + 1):
+        if at == len(rows) or rows[at].position != rows[at - 1].position + 1:
+            yield rows[start:at]
+            start = at
+
+
 @dataclass(slots=True)
 class PlanRows:
-    """Writes and reads the plan of one run. `bodies` as in `RunSettings`."""
+    """Writes and reads the plan of one run, for examples that follow one another. `bodies` as in `RunSettings`."""
 
     run: int
     fresh: bool
@@ -51,6 +61,7 @@ class PlanRows:
     trials: int
     bodies: str
     serializer: Serializer
+    source: SourceRow | None = None
 
     def unchanged(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned | None:
         """What was planned for these examples, if they are the same as before and all that they owe is in the plan; else `None`.
@@ -68,8 +79,11 @@ class PlanRows:
         planned = self.planned(connection, rows)
         return planned if len(planned) == sum(self._owing(row.position) for row in rows) else None
 
-    def write(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned:
-        """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there before."""
+    def write(self, connection: Connection, rows: Sequence[ExampleRow], *, sure: bool = False) -> Planned:
+        """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there before.
+
+        `sure`: they are the run's source's; then the plan is known so far, if nothing was planned there before.
+        """
         self._count_occurrences(connection, rows)
         self._write_examples(connection, rows)
         before = {} if self.fresh else self.planned(connection, rows)
@@ -81,6 +95,8 @@ class PlanRows:
             for trial in range(self.trials)
         ]
         add(connection, schema.plan, _OWED, [row for row in owed if row[1:4] not in before] if before else owed)
+        if sure and not before and self.source is not None:
+            self.source.planned(connection, rows[0].position, len(rows))
         return before
 
     def planned(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned:
@@ -99,11 +115,14 @@ class PlanRows:
                 planned[arm.number, position, trial] = found
         return planned
 
-    def cut(self, connection: Connection, positions: int) -> None:
-        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan."""
-        for table in (schema.plan, schema.examples):
-            connection.execute(delete(table).where(table.c.run == self.run, table.c.position >= positions))
-        connection.execute(delete(schema.plan).where(_p.run == self.run, _p.trial >= self.trials))
+    def cut(self, connection: Connection, positions: int, *, sure: bool = False) -> None:
+        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan. `sure`: all of it is known now."""
+        if not self.fresh:
+            for table in (schema.plan, schema.examples):
+                connection.execute(delete(table).where(table.c.run == self.run, table.c.position >= positions))
+            connection.execute(delete(schema.plan).where(_p.run == self.run, _p.trial >= self.trials))
+        if sure and self.source is not None:
+            self.source.ended(connection, positions)
 
     def _owing(self, position: int) -> int:
         return self.trials * sum(arm.arm.takes(position) for arm in self.arms)

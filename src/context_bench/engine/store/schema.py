@@ -1,13 +1,13 @@
 """The tables of a store. Migrations in `migrations/versions` create them; a test holds the two together.
 
 A *run* owes one *plan* row per (arm, position, trial); a plan row points to the *output* that answers it. Outputs are found by
-content key, so a run can use what an earlier one made. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an
-output. A *set-up* got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
-do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched* records, one
-per request of a client. Large texts live once in *bodies*. Who writes in a run holds a *pen*: it counts the transactions, and is
-taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see `encoding`). There are no
-foreign keys: rows are written by few places (`owing`, `outcomes`, `watched`, `replies`), each in one transaction, and removed by one
-(`cleaning`).
+content key, so a run can use what an earlier one made. A *source* says of which examples a run's plan is known to be, and how far. *Scores*
+belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up* got a group of a run ready for its questions: the
+outputs of these name it, and calls and forwarded requests of its own do. *Replies* of judges are remembered by the content of what they
+were asked. A *watch* of live traffic has *watched* records, one per request of a client. Large texts live once in *bodies*. Who writes in a
+run holds a *pen*: it counts the transactions, and is taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed
+(see `encoding`). There are no foreign keys: rows are written by few places (`owing`, `known`, `outcomes`, `watched`, `replies`), each in
+one transaction, and removed by one (`cleaning`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Tab
 from context_bench.engine.store.dialects import TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
-HEAD = "0007"
+HEAD = "0008"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -85,6 +85,16 @@ plan = Table(
     Column("position", WHOLE, primary_key=True, autoincrement=False),
     Column("trial", WHOLE, primary_key=True, autoincrement=False),
     Column("output", WHOLE),  # NULL = owed
+    sqlite_with_rowid=False,
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("source", LargeBinary(16), nullable=False),
+    Column("positions", WHOLE, nullable=False),  # planned; what their plan rows point to answers them
+    Column("ended", Boolean, nullable=False),  # there are no more
     sqlite_with_rowid=False,
 )
 

@@ -14,15 +14,16 @@ from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluat
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import dumps, pack, unpacked
+from context_bench.engine.store.known import Known, Passed, Settled, SourceRow
 from context_bench.engine.store.outcomes import OutcomeRows
-from context_bench.engine.store.owing import ExampleRow, Planned, PlanRows, look_up
+from context_bench.engine.store.owing import ExampleRow, Planned, PlanRows, look_up, stretches
 from context_bench.engine.store.pens import Pen
 from context_bench.engine.store.registering import Endpoints, find_arms, identity_of, register_arms, register_evaluators
 from context_bench.engine.store.serializing import Serializer, write_bodies
 from context_bench.engine.store.statements import point
 from context_bench.engine.store.store import AT_WORK, Begun, Store, begin_run, end_run, recount
 
-__all__ = ["ExampleRow", "Planned", "Writer", "identity_of"]
+__all__ = ["ExampleRow", "Known", "Passed", "Planned", "Writer", "identity_of"]
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class Writer:
     evaluators: list[PlannedEvaluator]
     trials: int = 1
     _at_work: str = ""
+    known: Known = field(default_factory=Known)
     run: Begun = field(init=False)
     _serializer: Serializer = field(init=False)
     _endpoints: Endpoints = field(init=False)
@@ -49,8 +51,8 @@ class Writer:
 
     # --- the run itself ---
 
-    def begin(self, name: str | None, identity: str) -> Begun:
-        """Take up or make the run; register its arms and evaluators."""
+    def begin(self, name: str | None, identity: str, source: bytes | None = None) -> Begun:
+        """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see `known`."""
         with self.store.writing() as connection:
             self.store.database.alone(connection)
             begun = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
@@ -59,6 +61,8 @@ class Writer:
             AT_WORK.add(begun.id)
             register_arms(connection, begun.number, self.arms)
             register_evaluators(connection, begun.number, self.evaluators)
+            self._plan.source = SourceRow(begun.number, source)
+            self.known = self._plan.source.begin(connection, fresh=begun.fresh)
         return begun
 
     def let_go(self) -> None:
@@ -127,22 +131,52 @@ class Writer:
         """Could an output that is wanted now be in the store already?"""
         return not self.run.fresh or self.reuse == "all"
 
-    def plan(self, rows: list[ExampleRow]) -> Planned:
-        """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there before."""
+    def passed(self, first: int, last: int, *, tapped: bool) -> Passed:
+        """What the plan says of these positions, where it is known. `tapped`: only an answer that a tap saw is one."""
+        judges = [each.id for each in self.evaluators if not each.after]
+        settled = Settled(self.run.number, self.arms, self.trials, tapped, judges)
+
+        def work() -> Passed:
+            with self.store.reading() as connection:
+                return settled.passed(connection, first, last)
+
+        return self.store.insist(work)
+
+    def plan(self, rows: list[ExampleRow], *, sure: bool = False) -> Planned:
+        """Write examples, in order, and the rows they owe; fills in each `occurrence`. Returns what was planned there before.
+
+        `sure`: they are the run's source's.
+        """
         if not self.run.fresh:
             planned = self.store.insist(lambda: self._unchanged(rows))
             if planned is not None:
                 return planned
-        return self._write(lambda connection: self._plan.write(connection, rows), durable=False)
+
+        def work(connection: Connection) -> Planned:
+            before: Planned = {}
+            for some in stretches(rows):
+                before |= self._plan.write(connection, some, sure=sure)
+            return before
+
+        return self._write(work, durable=False)
 
     def _unchanged(self, rows: list[ExampleRow]) -> Planned | None:
+        planned: Planned = {}
         with self.store.reading() as connection:
-            return self._plan.unchanged(connection, rows)
+            for some in stretches(rows):
+                found = self._plan.unchanged(connection, some)
+                if found is None:
+                    return None
+                planned |= found
+        return planned
 
-    def cut(self, positions: int) -> None:
-        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan."""
-        if not self.run.fresh:
-            self._write(lambda connection: self._plan.cut(connection, positions))
+    def cut(self, positions: int, *, sure: bool = False) -> None:
+        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan.
+
+        `sure`: they were the run's source's, and what the plan points to answers them.
+        """
+        if not self.run.fresh or sure:
+            self._write(lambda connection: self._plan.cut(connection, positions, sure=sure))
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
         """Stored outputs that answer these keys: this run's, or with `reuse="all"` the best of any run."""
