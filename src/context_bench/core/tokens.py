@@ -76,7 +76,7 @@ class VocabularyCounter:
 
     name: str = DEFAULT_ENCODING
     exact: bool = True
-    remembered: int = 16_384
+    remembered: int = 4_096
     _seen: dict[Any, int] = field(default_factory=dict, repr=False)
 
     def count(self, text: str) -> int:

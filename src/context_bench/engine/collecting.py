@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 #: New containers before the youngest generation is looked through. A row makes about a hundred, nearly none of them in a circle.
-_YOUNG = 20_000
+_YOUNG = 10_000
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class Bodies:
     """
 
     clean: Callable[[bytes], bytes] = _unchanged
-    remembered: int = 20_000
+    remembered: int = 4_096
     known: set[bytes] = field(default_factory=set)
     fresh: dict[bytes, bytes] = field(default_factory=dict)
     links: list[dict[str, bytes]] = field(default_factory=list)
