@@ -12,29 +12,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from context_bench.core.errors import BadInput
 
-Ids = AbstractSet[str]
+Ids = set[str] | frozenset[str]
 
 
 def hit_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
     """1 if the first `k` hits cover any evidence."""
-    return float(bool(_covered(gold, hits, k)))
+    return float(_left(gold, hits, k) < len(gold))
 
 
 def recall_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
     """The share of the evidence that the first `k` hits cover."""
-    return len(_covered(gold, hits, k)) / len(gold)
+    return (len(gold) - _left(gold, hits, k)) / len(gold)
 
 
 def all_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
     """1 if the first `k` hits cover all evidence."""
-    return float(len(_covered(gold, hits, k)) == len(gold))
+    return float(not _left(gold, hits, k))
 
 
 def precision_at(gold: Ids, hits: Sequence[Ids], k: int, *, of_returned: bool = False) -> float:
@@ -65,9 +64,19 @@ def ndcg_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
     """Every id of the evidence gains 1 / log2(rank + 1) at the first of `k` hits that covers it; relative to min(|gold|, `k`) hits with one
     id each at the top. Hits with several ids could pass that, which counts as 1.
     """
-    _check(gold, k)
-    gained = math.fsum([new / math.log2(rank + 1) for rank, new in _new(gold, hits[:k])])
-    return min(1.0, gained / _ideal(min(len(gold), k)))
+    if not gold or k < 1:
+        _check(gold, k)
+    left, gains = set(gold), []
+    for place, ids in enumerate(hits[:k], 2):  # a loop of its own: every hit of every question passes here
+        if left.isdisjoint(ids):
+            continue
+        before = len(left)
+        left -= ids
+        gains.append((before - len(left)) / math.log2(place))
+        if not left:
+            break
+    gained = math.fsum(gains) / _ideal(min(len(gold), k))
+    return gained if gained < 1.0 else 1.0
 
 
 def duplicate_share(hits: Sequence[Ids]) -> float:
@@ -91,9 +100,11 @@ def _ideal(hits: int) -> float:
     return math.fsum(1 / math.log2(rank + 1) for rank in range(1, hits + 1))
 
 
-def _covered(gold: Ids, hits: Sequence[Ids], k: int) -> AbstractSet[str]:
-    _check(gold, k)
-    return gold & set().union(*hits[:k])
+def _left(gold: Ids, hits: Sequence[Ids], k: int) -> int:
+    """How many ids of the evidence the first `k` hits do not cover."""
+    if not gold or k < 1:
+        _check(gold, k)
+    return len(gold.difference(*hits[:k]))
 
 
 def _new(gold: Ids, hits: Sequence[Ids]) -> list[tuple[int, int]]:
