@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -16,12 +17,14 @@ import pytest
 
 import context_bench.tap
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable, Unreachable
+from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded
 from context_bench.llm.background import run_sync
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
 from context_bench.tap.journal import from_json, record_file
+from context_bench.tap.matching import Window
 from context_bench.tap.shelf import Shelf
 
 CHAT = "/v1/chat/completions"
@@ -243,8 +246,27 @@ def test_the_shelf_is_bounded_and_says_what_it_forgot():
     assert shelf.forgotten == 20
     assert [r.id for r in shelf.take_unmatched("")] == [str(n) for n in range(20, 30)]
     assert shelf.take_unmatched("") == []
-    shelf.put(Forwarded("big", None, "none", "other", "GET", "/", 0.0, bytes_in=60_000, request="x"), None, 30)
+    shelf.put(
+        Forwarded("big", None, "none", "other", "GET", "/", 0.0, bytes_in=60_000, request=random.Random(0).randbytes(60_000).hex()),
+        None,
+        30,
+    )
     assert [r.id for r in shelf.all] == ["big"]
+    assert [len(r.request) for r in shelf.take_unmatched("")] == [120_000]
+
+
+def test_a_tap_that_serves_others_keeps_only_what_they_may_ask_for():
+    shelf, window = Shelf(most=3, remember=False), Window(1, Mark("key", "t"), "o")
+    for number in range(10):
+        shelf.put(Forwarded(str(number), "t", "key", "other", "GET", "/", 0.0), window, number)
+    assert (shelf.all, shelf.forgotten, shelf.take_unmatched(""), shelf.take_late("o")) == ([], 0, [], [])
+    window.collected = True
+    for number in range(10, 15):
+        shelf.put(Forwarded(str(number), "t", "key", "other", "GET", "/", 0.0), window, number)
+    shelf.put_late(Forwarded("x", "t", "key", "other", "GET", "/", 0.0), "another")
+    assert [r.id for r in shelf.take_late("o")] == ["13", "14"]
+    assert [r.id for r in shelf.take_late("another")] == ["x"]
+    assert (shelf.take_late("o"), shelf.forgotten) == ([], 3)
 
 
 def test_a_tap_in_another_process(tmp_path):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import logging
 import secrets
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -27,28 +23,16 @@ from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstr
 from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Window, Windows, find_marks
+from context_bench.tap.reading import Reader, Sink, Witness
 from context_bench.tap.records import Exchange, Scribe
 from context_bench.tap.relay import Gate, Relay
 from context_bench.tap.shelf import Shelf
+from context_bench.tap.threaded import TapThread
 
 T = TypeVar("T")
-Sink = Callable[[Forwarded], None]
-
-
-class Witness(Protocol):
-    """Is shown the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two taps."""
-
-    def arrived(self, exchange: Exchange) -> None:
-        """A request has begun to come in."""
-
-    def finished(self, exchange: Exchange) -> None:
-        """It is over and read: `record`, `request` and `digest` are there; bodies go when this returns."""
-
 
 #: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
 PATIENCE = 2.0
-_BACKLOG_BYTES = 512 * 1024 * 1024
-_log = logging.getLogger("context_bench.tap")
 
 
 class Tap:
@@ -58,6 +42,7 @@ class Tap:
     `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is put in the place of every key of
     requests that carry our mark or fall into a window; nobody else gets it. `sink` is told of every finished record, on the tap's own
     loop. `names`: host names besides loopback ones under which it may be asked. `witness`: see `Witness`.
+    `remember`: whether `records` keeps what came.
 
     Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be awaited on any loop.
     """
@@ -75,27 +60,24 @@ class Tap:
         counter_model: str | None = None,
         names: Collection[str] = (),
         witness: Witness | None = None,
+        remember: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.marker, self.policy = marker, record
         self._upstream, self._host, self._port, self._key = upstream, host, port, upstream_key
-        self._clock, self._sink, self._witness = clock, sink, witness
+        self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
         self._scribe = Scribe(record, counter_model=counter_model, secrets_known=[upstream_key] if upstream_key else [])
         self._gate = Gate(host, names)
         self._control = Control(self)
-        self._shelf = Shelf()
+        self._shelf = Shelf(remember=remember)
         self._open: dict[str, Exchange] = {}
-        self._unread: deque[Exchange] = deque()
-        self._reading: asyncio.Task[None] | None = None
-        self._waiting_bytes = 0
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
-        self._counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "sink_errors"), 0)
+        self._reader = Reader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: _Thread | None = None
+        self._thread: TapThread | None = None
         self._closing = contextlib.AsyncExitStack()
-        self._pool: ThreadPoolExecutor | None = None
         self._relay: Relay | None = None
 
     # Life
@@ -118,8 +100,8 @@ class Tap:
             self._relay = Relay(upstream, key=self._key, clock=self._clock)
             await self._relay.open()
             opened.push_async_callback(self._relay.close)
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-tap")
-            opened.callback(self._pool.shutdown, wait=True)
+            self._reader.open()
+            opened.callback(self._reader.close)
             opened.push_async_callback(self.settle)
             await self._listen(opened)
             opened.callback(setattr, self._relay, "stopping", True)
@@ -166,7 +148,7 @@ class Tap:
         await self.stop()
 
     def __enter__(self) -> Self:
-        self._thread = _Thread(self)
+        self._thread = TapThread(self)
         self._thread.start()
         return self
 
@@ -179,7 +161,10 @@ class Tap:
 
     @property
     def records(self) -> list[Forwarded]:
-        """The finished records, oldest first (the last 10,000, or 64 MB of bodies). With `with`, waits shortly for those on their way."""
+        """The finished records, oldest first: the last 10,000, or as many as pack into 12 MB.
+
+        With `with`, waits shortly for those on their way.
+        """
         if self._thread is not None and self._loop is not None and threading.current_thread() is not self._thread:
             return asyncio.run_coroutine_threadsafe(self._settled(), self._loop).result()
         return self._shelf.all
@@ -212,7 +197,7 @@ class Tap:
             "upstream": upstream,
             "marker": self.marker,
             "record": self.policy,
-            **self._counts,
+            **self._reader.counts,
             "open": len(self._open),
             "windows": self._windows.open,
             "forgotten": self._shelf.forgotten,
@@ -222,7 +207,7 @@ class Tap:
         """Wait until every request that is answered is recorded, and up to `patience` seconds for those still under way."""
         await self._until(lambda: not self._open, patience)
         await self._until(lambda: not any(exchange.ending for exchange in self._open.values()), PATIENCE)
-        await self._until(lambda: not self._unread and self._reading is None, None)
+        await self._until(lambda: self._reader.idle, None)
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` on the tap's loop, whichever loop asks."""
@@ -282,7 +267,7 @@ class Tap:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         refusal = self._gate.refusal(request)
         if refusal is not None:
-            self._counts["refused"] += 1
+            self._reader.counts["refused"] += 1
             return web.json_response({"error": {"message": f"context-bench tap: {refusal}", "type": "refused"}}, status=403)
         if request.path.startswith(PREFIX):
             return await self._control.answer(request)
@@ -319,100 +304,7 @@ class Tap:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
         exchange.ended = self._clock.monotonic()
         del self._open[exchange.id]
-        size = exchange.body.size + exchange.reply.size
-        exchange.crowded = self._waiting_bytes + size > _BACKLOG_BYTES and self._waiting_bytes > 0
-        self._waiting_bytes += size
-        self._unread.append(exchange)
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-
-    async def _read(self) -> None:
-        """Have everything read that waits for it, a few at a time: going to the other thread costs more than reading a small one."""
-        while self._unread:
-            batch = [self._unread.popleft() for _ in range(min(len(self._unread), 8))]
-            for exchange, record in zip(
-                batch, await asyncio.get_running_loop().run_in_executor(self._pool, self._write, batch), strict=True
-            ):
-                exchange.record = record
-                if self._witness is not None:
-                    self._show(exchange)
-                exchange.request = None
-                exchange.body.pieces, exchange.reply.pieces = [], []
-                self._waiting_bytes -= exchange.body.size + exchange.reply.size
-                self._deliver(record, exchange)
-            self._changed.set()
-        self._reading = None
-        self._changed.set()
-
-    def _show(self, exchange: Exchange) -> None:
-        assert self._witness is not None
-        try:
-            self._witness.finished(exchange)
-        except Exception as error:  # as for sinks
-            self._counts["sink_errors"] += 1
-            if self._counts["sink_errors"] == 1:
-                _log.error("what the tap saw cannot be handed on: %s: %s", type(error).__name__, error)
-
-    def _write(self, batch: list[Exchange]) -> list[Forwarded]:
-        if self._witness is not None:
-            for exchange in batch:
-                exchange.digest = hashlib.sha256(exchange.body.data).digest()
-        return [self._scribe.write(exchange) for exchange in batch]
-
-    def _deliver(self, record: Forwarded, exchange: Exchange) -> None:
-        window = exchange.window
-        self._counts["requests"] += 1
-        self._counts["unmatched" if window is None else "late" if record.late else "matched"] += 1
-        self._shelf.put(record, window, exchange.number)
-        if self._sink is None:
-            return
-        try:
-            self._sink(record)
-        except Exception as error:  # the relay must outlive whoever listens to it
-            self._counts["sink_errors"] += 1
-            if self._counts["sink_errors"] == 1:
-                _log.error("the tap's records cannot be handed on: %s: %s", type(error).__name__, error)
-
-
-class _Thread(threading.Thread):
-    """Runs a tap on an event loop of its own."""
-
-    def __init__(self, tap: Tap) -> None:
-        super().__init__(name="context-bench-tap", daemon=True)
-        self._tap = tap
-        self._ready = threading.Event()
-        self._fault: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it serves; raises what went wrong."""
-        super().start()
-        self._ready.wait()
-        if self._fault is not None:
-            self.join()
-            raise self._fault
-
-    def finish(self) -> None:
-        """Stop the tap and wait for it."""
-        if self._loop is not None and self._over is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
-        self.join()
-
-    def run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            await self._tap.start()
-        except BaseException as error:
-            self._fault = error
-            return
-        finally:
-            self._ready.set()
-        await self._over.wait()
-        await self._tap.stop()
+        self._reader.add(exchange)
 
 
 async def serve_tap(
@@ -451,6 +343,7 @@ async def serve_tap(
             sink=tell,
             counter_model=counter_model,
             names=names,
+            remember=False,
         )
         async with tap:
             if on_ready:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections import deque
 from typing import NamedTuple
 
@@ -10,21 +12,31 @@ from context_bench.tap.matching import Window
 
 
 class Row(NamedTuple):
-    """A record on a shelf: when it was finished and when it had arrived, both counted from 1."""
+    """A packed record on a shelf: when it was finished and when it had arrived, both counted from 1, and who may ask for it."""
 
     number: int
     arrived: int
-    record: Forwarded
+    data: bytes
+    owner: str = ""
+
+    @property
+    def record(self) -> Forwarded:
+        """The record again."""
+        found: Forwarded = pickle.loads(zlib.decompress(self.data))  # our own bytes: they have never left this process
+        return found
 
 
 class Shelf:
-    """Where finished records lie until they are asked for: all, late ones by owner, unmatched ones. Bounded, and says what it lost."""
+    """Where finished records lie until they are asked for: all, late ones by owner, unmatched ones. They lie there packed.
 
-    def __init__(self, most: int = 10_000, most_bytes: int = 64 * 1024 * 1024) -> None:
-        self._all, self._nobodys = _Bounded(most, most_bytes), _Bounded(most, most_bytes)
-        self._late: dict[str, list[Forwarded]] = {}
+    Of each kind there is room for `most` and for `most_bytes` of packed ones; the oldest go first, and `forgotten` says how many.
+    `remember`: keep all of them, for whoever has the tap itself in hand.
+    """
+
+    def __init__(self, most: int = 10_000, most_bytes: int = 12_000_000, *, remember: bool = True) -> None:
+        self._all, self._nobodys, self._late = (_Bounded(most, most_bytes) for _ in range(3))
         self._given: dict[str, tuple[int, int]] = {"": (0, 0)}  # by owner: the last number it has had, the last arrival before it came
-        self._number = 0
+        self._remember, self._number = remember, 0
 
     @property
     def all(self) -> list[Forwarded]:
@@ -34,29 +46,35 @@ class Shelf:
     @property
     def forgotten(self) -> int:
         """How many records there was no more room for."""
-        return self._all.forgotten
+        return self._all.forgotten if self._remember else self._nobodys.forgotten + self._late.forgotten
 
     def welcome(self, owner: str, arrived: int) -> None:
         """A new owner is told of unmatched requests from now on, not of the `arrived` ones before it."""
         self._given.setdefault(owner, (self._number, arrived))
 
-    def put(self, record: Forwarded, window: Window | None, arrived: int) -> None:
+    def packed(self, record: Forwarded, window: Window | None) -> bytes | None:
+        """What `put` will keep of a record; `None` if that is nothing, as far as can be said now. May be called in any thread."""
+        return _packed(record) if self._remember or window is None else None
+
+    def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
         """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out as late."""
         self._number += 1
-        row = Row(self._number, arrived, record)
-        self._all.add(row)
-        if window is None:
-            self._nobodys.add(row)
-        elif record.late or window.collected:
+        if self._remember or window is None:
+            row = Row(self._number, arrived, packed or _packed(record))
+            if self._remember:
+                self._all.add(row)
+            if window is None:
+                self._nobodys.add(row)
+        if window is not None and (record.late or window.collected):
             self.put_late(record, window.owner)
 
     def put_late(self, record: Forwarded, owner: str) -> None:
         """Keep a record until `owner` asks for what came late."""
-        self._late.setdefault(owner, []).append(record)
+        self._late.add(Row(self._number, 0, _packed(record), owner))
 
     def take_late(self, owner: str) -> list[Forwarded]:
         """Late records of `owner`, each once."""
-        return self._late.pop(owner, [])
+        return [row.record for row in self._late.take(owner)]
 
     def take_unmatched(self, owner: str) -> list[Forwarded]:
         """Unmatched records since `owner` last asked."""
@@ -75,11 +93,23 @@ class _Bounded:
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
-        self._bytes += _held(row.record)
+        self._bytes += _held(row)
         while len(self.rows) > 1 and (len(self.rows) > self._most or self._bytes > self._most_bytes):
-            self._bytes -= _held(self.rows.popleft().record)
+            self._bytes -= _held(self.rows.popleft())
             self.forgotten += 1
 
+    def take(self, owner: str) -> list[Row]:
+        """The rows of `owner`, which are no longer here."""
+        found = [row for row in self.rows if row.owner == owner]
+        if found:
+            self.rows = deque(row for row in self.rows if row.owner != owner)
+            self._bytes -= sum(map(_held, found))
+        return found
 
-def _held(record: Forwarded) -> int:
-    return 1_000 + (0 if record.request is None and record.reply is None else record.bytes_in + record.bytes_out)
+
+def _packed(record: Forwarded) -> bytes:
+    return zlib.compress(pickle.dumps(record, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def _held(row: Row) -> int:
+    return 200 + len(row.data)

@@ -23,8 +23,9 @@ from context_bench.core.wire import WireRequest
 from context_bench.tap.forecast import Forecast
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import Pairing, Seen, likeness
+from context_bench.tap.reading import Sink
 from context_bench.tap.records import Exchange
-from context_bench.tap.server import Sink, Tap
+from context_bench.tap.server import Tap
 from context_bench.tap.sessions import Place, Sessions
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
@@ -105,7 +106,7 @@ class Watch:
 
     @staticmethod
     def _tap_options(record: str, counter_model: str | None) -> dict[str, Any]:
-        return {"record": record, "counter_model": counter_model}
+        return {"record": record, "counter_model": counter_model, "remember": False}
 
     @property
     def url(self) -> str:
