@@ -18,7 +18,19 @@ def canonical_json(value: Any) -> str:
 
 def stable_hash(value: Any, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of the canonical JSON of `value`."""
+    if type(value) is str and (written := _text_as_json(value)) is not None:
+        return hash_bytes(written, length)
     return hash_text(canonical_json(value), length)
+
+
+def _text_as_json(text: str) -> bytes | None:
+    """The bytes of a text's `canonical_json`, ten times as fast; `None` for half a surrogate pair."""
+    import orjson
+
+    try:
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return None
 
 
 def hash_text(text: str, length: int = 32) -> str:

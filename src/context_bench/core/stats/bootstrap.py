@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 _CHUNK_CELLS = 100_000
 _KEPT_CELLS = 500_000  # 4 MB of draws
-#: So many clusters or more are gathered into so many blocks first, so that an interval takes no longer for a million rows than for 4,096.
-_MANY, _BLOCKS = 4_096, 2_048
+#: So many clusters or more are gathered into so many blocks first, so that an interval takes no longer for a million rows than for 2,048.
+_MANY = _BLOCKS = 2_048
 #: Multiplications up to which OpenBLAS does a product in the thread that asks for it, and columns in one product.
 _ONE_THREAD, _ACROSS = 2**18, 16
 
@@ -99,7 +99,7 @@ def ratio_intervals(
 
     `tops`, `bottoms`: (clusters × k), one sum per cluster. Percentiles, moved outwards for few clusters as Student's t is wider
     than the normal (Hesterberg's expanded percentiles), and no end nearer than Student's t has it, which a skewed ratio of few clusters
-    needs. `None` for a column whose bottom was 0 in so many draws that an end of the interval would be infinite. From 4,096 clusters on,
+    needs. `None` for a column whose bottom was 0 in so many draws that an end of the interval would be infinite. From 2,048 clusters on,
     what is drawn are blocks of clusters.
     """
     return ratio_intervals_of(zip(tops.T, bottoms.T, strict=True), confidence, resamples=resamples, seed=seed)

@@ -161,7 +161,7 @@ def bootstrap_mean(
 ) -> tuple[float, float] | None:
     """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
 
-    `None` below 6 clusters or where all clusters say the same. From 4,096 clusters on, what is drawn are blocks of clusters. Not for pass
+    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of clusters. Not for pass
     rates and other scores with a known range: see `bounded`.
     """
     import numpy as np
