@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from context_bench.core.records import EvalRow
+
+#: Names of facts in `EvalRow.usage`, the first that is a number counts.
+COMPLETION, COST, TTFT = ("output_tokens", "completion_tokens"), ("cost", "cost_usd"), ("ttft",)
+#: Rows that are looked at together: what is done once for all of them costs nothing, and they take no room.
+TOGETHER = 128
+
+
+def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:
+    """Rows in their order, a hundred or so at a time."""
+    ahead = iter(rows)
+    while piece := list(islice(ahead, TOGETHER)):
+        yield piece
 
 
 def number(value: Any) -> float | None:
@@ -35,17 +48,17 @@ def first(facts: dict[str, Any], *names: str) -> float | None:
 
 def completion_tokens(row: EvalRow) -> float | None:
     """Tokens of the reply, as billed."""
-    return first(row.usage, "output_tokens", "completion_tokens")
+    return first(row.usage, *COMPLETION)
 
 
 def cost_usd(row: EvalRow) -> float | None:
     """US dollars of all attempts of the row, judges not included."""
-    return first(row.usage, "cost", "cost_usd")
+    return first(row.usage, *COST)
 
 
 def ttft(row: EvalRow) -> float | None:
     """Seconds to the first token of a streamed reply."""
-    return first(row.usage, "ttft")
+    return first(row.usage, *TTFT)
 
 
 def latency(row: EvalRow) -> float | None:

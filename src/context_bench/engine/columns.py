@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core import rowfacts
-from context_bench.core.records import EvalRow
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MEASURES = ("sent", "forwarded", "reply", "cost", "latency", "ttft")
 #: Numbers of small facts, which are 0 for most rows: datasets and kinds of question by place, trial, and whether something failed.
 _SMALL = {"datasets": "I", "types": "I", "trials": "I", "errored": "b", "failed": "b"}
 _CHUNK = 8_192
@@ -31,13 +26,16 @@ class Numbers:
         self._kept = 0  # values in chunks
         self._tail = array("d")
 
-    def put(self, place: int, value: float) -> None:
-        """Set the number of a row; rows come in order."""
-        if self._kept + len(self._tail) != place:
-            self._fill(place)
-        self._tail.append(value)
-        if len(self._tail) == _CHUNK:
-            self._keep()
+    def put_all(self, place: int, values: NDArray[Any]) -> None:
+        """Set the numbers (float64, NaN where there is none) of rows from `place` on."""
+        self._fill(place)
+        at = 0
+        while at < len(values):
+            taken = values[at : at + _CHUNK - len(self._tail)]
+            self._tail.frombytes(taken.tobytes())
+            at += len(taken)
+            if len(self._tail) == _CHUNK:
+                self._keep()
 
     def whole(self, length: int) -> NDArray[Any]:
         """The column as float64."""
@@ -124,7 +122,7 @@ class Columns:
         if "keys" not in self._known:
             self._number_repeats()
             pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
-            self._known["keys"] = np.fromiter((_digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
+            self._known["keys"] = np.fromiter((digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
         found: NDArray[Any] = self._known["keys"]
         return found
 
@@ -161,7 +159,7 @@ class Columns:
         for at in np.flatnonzero(again).tolist():
             count = count + 1 if at == before + 1 else 1
             before, place = at, int(order[at + 1])
-            number = _digest("again", self.examples[place], count)
+            number = digest("again", self.examples[place], count)
             if len(self.labels) and self.labels[place] == self.examples[place]:
                 self.labels[place] = number
             self.examples[place] = number
@@ -187,89 +185,7 @@ def _codes(found: array[int]) -> NDArray[Any]:
     return codes
 
 
-class Gatherer:
-    """Reads rows into columns; datasets and kinds of question get one number over all systems."""
-
-    def __init__(self) -> None:
-        self.datasets: list[str] = []
-        self.types: list[str] = []
-        self.fields: dict[int, set[str]] = {}  # dataset → scores that some row of it has
-
-    def into(self, columns: Columns) -> Callable[[EvalRow], None]:
-        """What takes the numbers of one row after the other down into `columns`."""
-        place_of, digest, labels = _place, _digest, columns.labels
-
-        def take(row: EvalRow) -> None:
-            place = len(columns.examples)
-            shape = str(row.metadata.get("shape", ""))
-            example = digest(row.dataset, row.example_id, shape, 0)
-            label = row.cluster if row.cluster is not None else row.group
-            if label is not None and len(labels) < place:
-                labels.extend(columns.examples)
-            if label is not None or len(labels):
-                labels.append(example if label is None else _cluster(row.dataset, label))
-            columns.examples.append(example)
-            dataset = place_of(self.datasets, row.dataset)
-            facts = (dataset, place_of(self.types, rowfacts.qa_type(row)), row.trial, bool(row.errors), row.failed)
-            if any(facts):
-                _put(columns.small, facts, place)
-            if row.trial >= columns.trials:
-                columns.trials = row.trial + 1
-            if shape:
-                columns.shapes.add(shape)
-            for name, value in zip(_MEASURES, _measured(row), strict=True):
-                if value is not None:
-                    _column(columns.measures, name).put(place, value)
-            if row.scores:
-                self._scores(row, columns.scores, dataset, place)
-
-        return take
-
-    def _scores(self, row: EvalRow, columns: dict[str, Numbers], dataset: int, place: int) -> None:
-        found = self.fields.get(dataset)
-        if found is None:
-            found = self.fields[dataset] = set()
-        for name, told in row.scores.items():
-            value = rowfacts.number(told)
-            if value is not None:
-                _column(columns, name).put(place, value)
-                found.add(name)
-
-
-def _column(columns: dict[str, Numbers], name: str) -> Numbers:
-    found = columns.get(name)
-    if found is None:
-        found = columns[name] = Numbers()
-    return found
-
-
-def _put(small: dict[str, array[int]], facts: tuple[int, ...], place: int) -> None:
-    for known, value in zip(small.values(), facts, strict=True):
-        if value:
-            known.extend([0] * (place - len(known)))
-            known.append(value)
-
-
-def _measured(row: EvalRow) -> tuple[float | None, ...]:
-    """In the order of `_MEASURES`."""
-    sent, forwarded = rowfacts.number(row.input_tokens), rowfacts.number(row.output_tokens)
-    if not row.usage:
-        return sent, forwarded, None, None, rowfacts.latency(row), None
-    return sent, forwarded, rowfacts.completion_tokens(row), rowfacts.cost_usd(row), rowfacts.latency(row), rowfacts.ttft(row)
-
-
-def _place(known: list[str], name: str) -> int:
-    if name not in known:
-        known.append(name)
-    return known.index(name)
-
-
-def _cluster(dataset: str, label: str) -> int:
-    """A cluster's number. Names mean something within their dataset only, but a text is the same text under any dataset's name."""
-    return _digest("cluster", label) if label.startswith("context-") else _digest(dataset, "cluster", label)
-
-
-def _digest(*parts: Any) -> int:
+def digest(*parts: Any) -> int:
     """64 bits that stand for these values; 1 and "1" differ."""
     return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
 from context_bench.core.verdict import Assay, Evidence, Question, default_margin, judge, noise_floor, shows_inferior, weigh
-from context_bench.engine.columns import Columns, Gatherer, averaged
+from context_bench.engine.columns import Columns, averaged
 from context_bench.engine.estimates import owed
+from context_bench.engine.gathering import Gatherer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
 from context_bench.core.stats.clusters import MIN_CLUSTERS
-from context_bench.engine.columns import Columns, Gatherer, averaged, compact
+from context_bench.engine.columns import Columns, averaged, compact
+from context_bench.engine.gathering import Gatherer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.records import Comparison, Estimate, EvalRow
-from context_bench.core.rowfacts import RowTally, number
+from context_bench.core.rowfacts import RowTally, in_pieces, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.core.summaries import combined, key_names, rank_systems
-from context_bench.engine.columns import Columns, Gatherer
+from context_bench.engine.columns import Columns
 from context_bench.engine.comparing import Comparer
 from context_bench.engine.estimates import estimates_of
+from context_bench.engine.gathering import Gatherer
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
@@ -63,17 +64,17 @@ def summarise(
     names: dict[str, list[dict[str, str]]] = {}
     for system in systems:
         columns[system] = Columns()
-        one, take = _OnePass(metrics), gatherer.into(columns[system])
-        for row in rows_of(system):
-            take(row)
-            one.add(row)
+        one = _OnePass(metrics)
+        for piece in in_pieces(rows_of(system)):
+            gatherer.take(columns[system], piece)
+            one.take(piece)
         numbers = one.numbers()
         found.notes += [f"{system}: {said}" for said in one.broken.values()]
         names[system] = key_names(metrics, numbers, score_field)
         found.summary[system] = combined(metrics, numbers, score_field)
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
-        del one, take  # what metrics remember of many rows is not needed any more
+        del one  # what metrics remember of many rows is not needed any more
     _require_fields(
         columns, {*([score_field] if score_field else []), *(name for metric in metrics if (name := getattr(metric, "score_field", None)))}
     )
@@ -111,15 +112,18 @@ class _OnePass:
         self.wire = _Wire()
         self.broken: dict[int, str] = {}  # place of a metric → what it failed of: the others go on
 
-    def add(self, row: EvalRow) -> None:
+    def take(self, rows: Sequence[EvalRow]) -> None:
+        """Take some hundred rows in."""
         for place, tally in enumerate(self.tallies):
             if tally is not None and place not in self.broken:
-                self._careful(place, partial(tally.add, row))
+                self._careful(place, partial(_add_all, tally, rows))
         if self.kept is not None:
-            self.kept.append(row)
-        for source, text in row.errors.items():
-            self.failures.setdefault(source, Counter())[text.partition(":")[0].strip() or "unknown"] += 1
-        self.wire.add(row)
+            self.kept.extend(rows)
+        for row in rows:
+            for source, text in row.errors.items():
+                self.failures.setdefault(source, Counter())[text.partition(":")[0].strip() or "unknown"] += 1
+            if row.wire:
+                self.wire.add(row.wire)
 
     def numbers(self) -> list[dict[str, float]]:
         """Each metric's numbers; none of one that failed."""
@@ -143,6 +147,12 @@ class _OnePass:
             return None
 
 
+def _add_all(tally: RowTally, rows: Iterable[EvalRow]) -> None:
+    add = tally.add
+    for row in rows:
+        add(row)
+
+
 class _Wire:
     """What the tap saw of one system, over all rows (decision 20); `changes` says what was changed, and how often."""
 
@@ -157,10 +167,7 @@ class _Wire:
         self.exact = True
         self.keys: list[bool] = []
 
-    def add(self, row: EvalRow) -> None:
-        wire = row.wire
-        if not wire:
-            return
+    def add(self, wire: Mapping[str, Any]) -> None:
         self.rows += 1
         for name in (*self.SUMS, "calls", "client_calls", "unmatched"):
             value = number(wire.get(name))

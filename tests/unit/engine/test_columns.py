@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.records import EvalRow
-from context_bench.engine.columns import Columns, Gatherer, Numbers, averaged, compact
+from context_bench.core.rowfacts import in_pieces, number
+from context_bench.engine.columns import Columns, Numbers, averaged, compact
+from context_bench.engine.gathering import Gatherer
 
 
 def gathered(rows):
-    columns = Columns()
-    take = Gatherer().into(columns)
-    for row in rows:
-        take(row)
+    columns, gatherer = Columns(), Gatherer()
+    for piece in in_pieces(rows):
+        gatherer.take(columns, piece)
     return columns
 
 
@@ -29,10 +30,52 @@ def row(example, trial=0, cluster=None, **more):
 @given(st.integers(0, 3), st.integers(1, 30_000), st.integers(1, 9_000))
 def test_a_column_gives_back_what_was_put(step, length, kinds):
     column, expected = Numbers(), np.full(length, math.nan)
-    for place in range(0, length, step + 1):
-        expected[place] = (place * 7919 % kinds) / 3
-        column.put(place, expected[place])
+    for place in range(0, length, 512 * (step + 1)):
+        piece = expected[place : place + 512]
+        piece[:] = (np.arange(place, place + len(piece)) * 7919 % kinds) / 3
+        column.put_all(place, piece)
     assert np.array_equal(column.whole(length), expected, equal_nan=True)
+
+
+ODD = st.sampled_from([None, True, 0, 7, 10**400, 0.25, math.nan, -math.inf, "9", np.float32(0.5), [1]])
+ROWS = st.builds(
+    EvalRow,
+    st.just("s"),
+    st.integers(0, 5),
+    st.dictionaries(st.sampled_from(["f1", "em", "score"]), ODD),
+    ODD,
+    ODD,
+    st.dictionaries(st.sampled_from(["shape", "qa_type"]), st.sampled_from(["", "x", None, 3])),
+    ODD,
+    dataset=st.sampled_from(["a", "b"]),
+    trial=st.integers(0, 2),
+    group=st.sampled_from([None, "g"]),
+    cluster=st.sampled_from([None, "c", "context-c"]),
+    errors=st.dictionaries(st.sampled_from(["system", "judge"]), st.just("X: y")),
+    usage=st.dictionaries(st.sampled_from(["output_tokens", "completion_tokens", "cost", "cost_usd", "ttft"]), ODD),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ROWS, max_size=12))
+def test_rows_taken_together_are_the_rows_taken_one_by_one(rows):
+    found = []
+    for pieces in ([rows] if rows else [], [[each] for each in rows]):
+        columns, gatherer = Columns(), Gatherer()
+        for piece in pieces:
+            gatherer.take(columns, piece)
+        measures = ("sent", "forwarded", "reply", "cost", "latency", "ttft")
+        numbers = [*(columns.numbers(name) for name in ("f1", "em", "score")), *(columns.measure(name) for name in measures)]
+        told = [columns.examples, columns.labels, columns.shapes, columns.trials, gatherer.datasets, gatherer.types, gatherer.fields]
+        facts = [columns.whole(name).tolist() for name in ("datasets", "types", "trials", "errored", "failed")]
+        found.append((np.array(numbers), told, facts, set(columns.scores), set(columns.measures)))
+    (numbers, *others), (alone, *by_one) = found
+    assert np.array_equal(numbers, alone, equal_nan=True)
+    assert others == by_one
+    for place, row in enumerate(rows):
+        for name, values in zip(("f1", "em", "score"), numbers, strict=False):
+            expected = number(row.scores.get(name))
+            assert values[place] == expected or (expected is None and math.isnan(values[place]))
 
 
 def test_the_second_example_of_an_id_is_another_one_in_every_trial():
