@@ -176,7 +176,7 @@ async def _run_and_report(
         recorder=around.tap,
         spend=spend,
         progress=None if options.quiet else RichProgress(),
-        total=_at_most(options, data),
+        total=None if options.quiet else _at_most(options, data),  # it may take reading a file
         reuse="all" if options.reuse or options.cache_dir else "run",
         executor=executor_of(options, around),
         limits=around.accounts.told if around.accounts is not None else None,
