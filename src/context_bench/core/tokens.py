@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from splintr import AnyTokenizer
+from typing import Any, Protocol
 
 DEFAULT_ENCODING = "o200k_base"
 
@@ -125,10 +122,10 @@ class VocabularyCounter:
             return ""
         vocabulary, _ = _vocabulary(self.name)
         kept = vocabulary.encode_ordinary(utf8_safe(text))[:tokens]
-        return vocabulary.decode_bytes(kept).decode("utf-8", "ignore")  # a character can end in the next token
+        return str(vocabulary.decode_bytes(kept), "utf-8", "ignore")  # a character can end in the next token
 
 
-def _vocabulary(encoding: str) -> tuple[AnyTokenizer, str]:
+def _vocabulary(encoding: str) -> tuple[Any, str]:
     """The loaded vocabulary of `encoding` and how its special tokens begin. Errors: KeyError for one that we do not count with."""
     if encoding not in _VOCABULARIES:
         raise KeyError(f"vocabularies are {', '.join(_VOCABULARIES)}")
@@ -137,7 +134,7 @@ def _vocabulary(encoding: str) -> tuple[AnyTokenizer, str]:
 
 
 @lru_cache(maxsize=4)
-def _loaded(name: str) -> AnyTokenizer:
+def _loaded(name: str) -> Any:
     from splintr import Tokenizer
 
     return Tokenizer.from_pretrained(name)
