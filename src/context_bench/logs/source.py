@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 
@@ -96,13 +98,13 @@ class Source:
                 offset = 0
                 for line in file:
                     place, offset = (offset, len(line)), offset + len(line)
-                    if line.strip():
-                        try:
-                            value = _parsed(line)
-                        except ValueError:
+                    try:
+                        value = _parsed(line)
+                    except ValueError:
+                        if line.strip():
                             self.skip("not JSON")
-                            continue
-                        yield place, value
+                        continue
+                    yield place, value
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
@@ -133,4 +135,7 @@ class Source:
 
 def _parsed(data: bytes) -> Any:
     """JSON of bytes in UTF-8, with or without a mark; `ValueError` if it is none."""
-    return load_json(data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return load_json(data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))

@@ -8,7 +8,7 @@ from typing import Any
 
 def count(value: Any) -> int | None:
     """A count of tokens, or `None` for what is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def seconds(stamp: Any) -> float | None:

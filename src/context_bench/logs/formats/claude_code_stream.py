@@ -21,9 +21,9 @@ _RESULT = ("total_cost_usd", "num_turns", "duration_ms", "is_error")
 
 def matches(sample: list[Any]) -> bool:
     """Whether the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and `session_id`."""
-    if any(isinstance(value, Mapping) and value.get("type") == "tool_call" for value in sample):
+    if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in sample):
         return False  # another program's stream, which has the same first line
-    return any(isinstance(value, Mapping) and _ours(value) for value in sample)
+    return any(isinstance(value, dict) and _ours(value) for value in sample)
 
 
 def _ours(value: Mapping[str, Any]) -> bool:

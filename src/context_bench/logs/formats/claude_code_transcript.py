@@ -23,7 +23,7 @@ _TOLD = ("cwd", "gitBranch", "version")
 def matches(sample: list[Any]) -> bool:
     """Whether the lines have Claude Code's envelope."""
     return any(
-        isinstance(value, Mapping) and "parentUuid" in value and isinstance(value.get("sessionId"), str) and value.get("type") in _SPOKEN
+        isinstance(value, dict) and "parentUuid" in value and isinstance(value.get("sessionId"), str) and value.get("type") in _SPOKEN
         for value in sample
     )
 

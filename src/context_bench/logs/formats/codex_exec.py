@@ -20,7 +20,7 @@ NAME = "codex-exec"
 
 def matches(sample: list[Any]) -> bool:
     """Whether a line opens a thread."""
-    return any(isinstance(value, Mapping) and value.get("type") == "thread.started" and "thread_id" in value for value in sample)
+    return any(isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started" for value in sample)
 
 
 def sessions(source: Source) -> Iterator[Session]:

@@ -24,7 +24,8 @@ _TOLD = ("cwd", "originator", "cli_version", "source", "forked_from_id")
 def matches(sample: list[Any]) -> bool:
     """Whether a line is the head of a rollout."""
     return any(
-        isinstance(value, Mapping) and value.get("type") == "session_meta" and isinstance(value.get("payload"), Mapping) for value in sample
+        isinstance(value, dict) and "payload" in value and value.get("type") == "session_meta" and isinstance(value["payload"], dict)
+        for value in sample
     )
 
 

@@ -23,7 +23,7 @@ _HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta", "user-agent")
 
 def matches(sample: list[Any]) -> bool:
     """Whether the lines are a tap's."""
-    return any(isinstance(value, Mapping) and value.keys() >= _FIELDS for value in sample)
+    return any(isinstance(value, dict) and "matched_by" in value and value.keys() >= _FIELDS for value in sample)
 
 
 def sessions(source: Source) -> Iterator[Session]:

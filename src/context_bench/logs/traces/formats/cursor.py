@@ -16,11 +16,10 @@ NAME = "cursor"
 
 def matches(sample: list[Any]) -> bool:
     """Whether a line is a call of this program, or the head of a stream without a list of tools."""
-    rows = [mapping(value) for value in sample]
-    if any(row.get("type") == "tool_call" and isinstance(row.get("tool_call"), Mapping) and "subtype" in row for row in rows):
-        return True
     return any(
-        row.get("type") == "system" and row.get("subtype") == "init" and "tools" not in row and "apiKeySource" in row for row in rows
+        ("tool_call" in row and row.get("type") == "tool_call" and isinstance(row["tool_call"], Mapping) and "subtype" in row)
+        or ("apiKeySource" in row and row.get("type") == "system" and row.get("subtype") == "init" and "tools" not in row)
+        for row in map(mapping, sample)
     )
 
 

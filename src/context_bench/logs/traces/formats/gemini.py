@@ -16,12 +16,11 @@ NAME = "gemini-cli"
 
 def matches(sample: list[Any]) -> bool:
     """Whether there is a session's head, or a stream's calls."""
-    for row in map(mapping, sample):
-        if {"sessionId", "projectHash", "startTime"} <= row.keys():
-            return True
-        if row.get("type") == "tool_use" and "tool_name" in row and "parameters" in row:
-            return True
-    return False
+    return any(
+        ("projectHash" in row and "sessionId" in row and "startTime" in row)
+        or ("tool_name" in row and "parameters" in row and row.get("type") == "tool_use")
+        for row in map(mapping, sample)
+    )
 
 
 def recordings(source: Source) -> Iterator[Recording]:
