@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AXE := tests/browser/node_modules/.ready
 
-.PHONY: demo test docs pictures setup vendors lock check format lint types imports quick unit clean help
+.PHONY: demo test model axe docs pictures setup vendors lock check format lint types imports quick unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -16,10 +16,11 @@ demo: $(READY)   ## set up everything and show what the instrument can see, offl
 	@$(BIN)/context-bench demo --run demo
 
 # Tests wait for servers and children as much as they reckon: more processes than cores.
-test: $(READY)   ## set up everything and run the whole test suite
+test: $(READY) model $(AXE)  ## set up everything and run the whole test suite
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+model: $(READY)  ## fetch the model that everything here can run on offline, unless it is there
 	@$(BIN)/context-bench model fetch --quiet
-	@$(MAKE) --no-print-directory $(AXE)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 setup: $(READY)  ## leave a .venv with everything for development in it
 
@@ -33,11 +34,12 @@ $(READY): pyproject.toml lock.txt scripts/setup.sh
 	@sh scripts/setup.sh $(VENV)
 	@touch $@
 
-pictures: $(READY)  ## the documentation's pictures, from the demo's run (made first if it is not there) and the last browser tests
-	@$(BIN)/context-bench model fetch --quiet
+pictures: $(READY) model  ## the documentation's pictures, from the demo's run (made first if it is not there) and the last browser tests
 	$(BIN)/python scripts/pictures.py
 
 # The accessibility checker of the browser tests; where there is no npm, they are listed as not run.
+axe: $(AXE)
+
 $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then cd tests/browser && npm ci --silent && touch node_modules/.ready; fi
 
