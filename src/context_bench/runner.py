@@ -208,7 +208,8 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
 
 def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) -> Callable[[str], Iterable[EvalRow]]:
     """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be read for it again."""
-    from context_bench.reports.tally import Tallying
+    from context_bench.core.rowfacts import in_pieces
+    from context_bench.reports.tallying import Tallying
 
     rows: Any = result.rows
     passing = [name for cell in result.manifest["cells"] for name in cell["systems"]]
@@ -217,9 +218,9 @@ def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) ->
     tallying = Tallying()
 
     def read(system: str) -> Iterator[EvalRow]:
-        for row in rows_of(system):
-            tallying.add(row)
-            yield row
+        for piece in in_pieces(rows_of(system)):
+            tallying.take(piece)
+            yield from piece
         if system == passing[-1]:
             rows.tallies = tallying.result()
 
@@ -310,10 +311,10 @@ def _add_setups(result: EvalResult, store: Any, run: str) -> None:
 
 
 def _sum_setups(result: EvalResult) -> None:
-    from context_bench.core.memory_figures import setup_figures
-    from context_bench.core.setups import totals
-
-    figures = setup_figures if result.manifest.get("memory") else totals
+    if result.manifest.get("memory"):
+        from context_bench.core.memory_figures import setup_figures as figures
+    else:
+        from context_bench.core.setups import totals as figures
     for system, values in result.summary.items():
         values.update(figures([each for each in result.setups if each.system == system]))
 

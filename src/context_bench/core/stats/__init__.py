@@ -1,55 +1,62 @@
-"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; numpy and scipy load when used."""
+"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; each part loads when it is used."""
 
-from context_bench.core.stats.agreement import (
-    Corrected,
-    WeightedRating,
-    alpha_ordinal,
-    kendall_tau,
-    prediction_powered,
-    rogan_gladen,
-    spearman,
-    weighted_kappa,
-    weighted_rating,
-)
-from context_bench.core.stats.bootstrap import (
-    RESAMPLES,
-    BootstrapInterval,
-    Ratios,
-    bca_difference,
-    cluster_sums,
-    ratio_interval,
-    ratio_intervals,
-    ratios,
-    resampled_sums,
-)
-from context_bench.core.stats.bounded import Bounded, bounded
-from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW, Design, codes_of, design
-from context_bench.core.stats.corrections import benjamini_hochberg, holm
-from context_bench.core.stats.curves import Retention, aurq, bd_rate, fold_at, retention
-from context_bench.core.stats.equivalence import Equivalence, NonInferiority, noninferiority, tost
-from context_bench.core.stats.means import (
-    MeanSE,
-    PairedDifference,
-    bootstrap_mean,
-    mean_se,
-    median_interval,
-    paired_difference,
-    quantile_interval,
-)
-from context_bench.core.stats.pareto import FrontShares, front_shares, hypervolume, pareto_front, pareto_ranks
-from context_bench.core.stats.power import (
-    VarianceParts,
-    mde,
-    n_mcnemar,
-    n_noninferiority,
-    n_paired,
-    n_without_change,
-    power_paired,
-    smallest_margin,
-    variance_parts,
-)
-from context_bench.core.stats.proportions import Interval, McNemar, mcnemar, tango, tango_score, tango_test, wilson
-from context_bench.core.stats.ranks import Friedman, Pairwise, Wilcoxon, friedman, wilcoxon
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from context_bench.core.lazy import lazy
+from context_bench.core.stats.bounded import Bounded, bounded  # here, or the name would be the module
+
+if TYPE_CHECKING:
+    from context_bench.core.stats.agreement import (
+        Corrected,
+        WeightedRating,
+        alpha_ordinal,
+        kendall_tau,
+        prediction_powered,
+        rogan_gladen,
+        spearman,
+        weighted_kappa,
+        weighted_rating,
+    )
+    from context_bench.core.stats.bootstrap import (
+        RESAMPLES,
+        BootstrapInterval,
+        Ratios,
+        bca_difference,
+        cluster_sums,
+        ratio_interval,
+        ratio_intervals,
+        ratios,
+        resampled_sums,
+    )
+    from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW, Design, codes_of, design
+    from context_bench.core.stats.corrections import benjamini_hochberg, holm
+    from context_bench.core.stats.curves import Retention, aurq, bd_rate, fold_at, retention
+    from context_bench.core.stats.equivalence import Equivalence, NonInferiority, noninferiority, tost
+    from context_bench.core.stats.means import (
+        MeanSE,
+        PairedDifference,
+        bootstrap_mean,
+        mean_se,
+        median_interval,
+        paired_difference,
+        quantile_interval,
+    )
+    from context_bench.core.stats.pareto import FrontShares, front_shares, hypervolume, pareto_front, pareto_ranks
+    from context_bench.core.stats.power import (
+        VarianceParts,
+        mde,
+        n_mcnemar,
+        n_noninferiority,
+        n_paired,
+        n_without_change,
+        power_paired,
+        smallest_margin,
+        variance_parts,
+    )
+    from context_bench.core.stats.proportions import Interval, McNemar, mcnemar, tango, tango_score, tango_test, wilson
+    from context_bench.core.stats.ranks import Friedman, Pairwise, Wilcoxon, friedman, wilcoxon
 
 __all__ = [
     "MIN_CLUSTERS",
@@ -122,3 +129,49 @@ __all__ = [
     "wilcoxon",
     "wilson",
 ]
+
+_HOMES = {
+    "agreement": (
+        "Corrected",
+        "WeightedRating",
+        "alpha_ordinal",
+        "kendall_tau",
+        "prediction_powered",
+        "rogan_gladen",
+        "spearman",
+        "weighted_kappa",
+        "weighted_rating",
+    ),
+    "bootstrap": (
+        "RESAMPLES",
+        "BootstrapInterval",
+        "Ratios",
+        "bca_difference",
+        "cluster_sums",
+        "ratio_interval",
+        "ratio_intervals",
+        "ratios",
+        "resampled_sums",
+    ),
+    "clusters": ("MIN_CLUSTERS", "ROUGH_BELOW", "Design", "codes_of", "design"),
+    "corrections": ("benjamini_hochberg", "holm"),
+    "curves": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
+    "equivalence": ("Equivalence", "NonInferiority", "noninferiority", "tost"),
+    "means": ("MeanSE", "PairedDifference", "bootstrap_mean", "mean_se", "median_interval", "paired_difference", "quantile_interval"),
+    "pareto": ("FrontShares", "front_shares", "hypervolume", "pareto_front", "pareto_ranks"),
+    "power": (
+        "VarianceParts",
+        "mde",
+        "n_mcnemar",
+        "n_noninferiority",
+        "n_paired",
+        "n_without_change",
+        "power_paired",
+        "smallest_margin",
+        "variance_parts",
+    ),
+    "proportions": ("Interval", "McNemar", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
+    "ranks": ("Friedman", "Pairwise", "Wilcoxon", "friedman", "wilcoxon"),
+}
+
+__getattr__, __dir__ = lazy(__name__, [f".{home}:{name}" for home, names in _HOMES.items() for name in names])

@@ -71,6 +71,10 @@ def insert(connection: Connection, table: Table) -> Any:
 
 def inserting(database: str, table: Table) -> Any:
     """The same for a database by its name, where there is no connection yet."""
-    from sqlalchemy.dialects import postgresql, sqlite
+    if database == "postgresql":
+        from sqlalchemy.dialects import postgresql
 
-    return (postgresql if database == "postgresql" else sqlite).insert(table)
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
