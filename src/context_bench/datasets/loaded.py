@@ -21,6 +21,17 @@ class Origin:
     unchanged: Callable[[], bool] = lambda: True
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads examples from where `origin` says. Whoever reads them otherwise puts another function in its place."""
+
+    read: Callable[[], Iterator[Example]]
+    origin: Callable[[], Origin | None]
+
+    def __call__(self) -> Iterator[Example]:
+        return self.read()
+
+
 @dataclass
 class LoadedDataset:
     """A dataset that was found and is ready to be read.
@@ -35,7 +46,6 @@ class LoadedDataset:
     has_context: bool
     _read: Callable[[], Iterator[Example]] = field(repr=False)
     _facts: Callable[[], dict[str, Any]] = field(repr=False)
-    _origin: Callable[[], Origin | None] = field(repr=False, default=lambda: None)
 
     def examples(self) -> Iterator[Example]:
         """The examples, one at a time; each call starts anew and gives the same ones."""
@@ -47,7 +57,7 @@ class LoadedDataset:
 
     def origin(self) -> Origin | None:
         """What makes the examples what they are; `None` where only reading them all would tell."""
-        return self._origin()
+        return self._read.origin() if isinstance(self._read, Reading) else None
 
 
 class Chained:

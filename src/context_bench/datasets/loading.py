@@ -16,7 +16,7 @@ from context_bench.core.registry import registry
 from context_bench.datasets.content import Contents
 from context_bench.datasets.examples import examples_from, tidy
 from context_bench.datasets.guess import any_context, guess_evaluators
-from context_bench.datasets.loaded import LoadedDataset, Origin
+from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
 from context_bench.datasets.readers import KINDS, rows_of
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _described(name: str, base: str, known: DatasetSpec, config: str | None, n: 
         made = known.examples(source.data(), source)
         return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(made, n)))
 
-    return LoadedDataset(name, base, list(known.evaluators), known.has_context, read, source.facts, source.origin)
+    return LoadedDataset(name, base, list(known.evaluators), known.has_context, Reading(read, source.origin), source.facts)
 
 
 def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:

@@ -18,7 +18,7 @@ from context_bench.datasets.examples import tidy
 from context_bench.datasets.fields import compile_field
 from context_bench.datasets.guess import any_context, choose_files, guess_evaluators, guess_fields
 from context_bench.datasets.jsonl import JsonlExamples
-from context_bench.datasets.loaded import LoadedDataset, Origin
+from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
 from context_bench.datasets.readers import KINDS, rows_of
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ def lines(name: str, n: int | None) -> LoadedDataset:
     if not seen and n != 0:
         raise BadInput(f"No examples loaded. Check your --dataset arguments: {path} holds no examples; it needs one JSON object per line")
     content = Content(path)
-    read = lambda: JsonlExamples(path, name, n)  # noqa: E731
-    origin = lambda: Origin(["lines", content.sha256, n], content.unchanged)  # noqa: E731
-    return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(content), origin)
+    read = Reading(lambda: JsonlExamples(path, name, n), lambda: Origin(["lines", content.sha256, n], content.unchanged))
+    return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(content))
 
 
 def _file_facts(content: Content) -> dict[str, Any]:
@@ -48,8 +47,9 @@ def table(name: str, n: int | None) -> LoadedDataset:
     path = Path(name).expanduser()
     cells = re.search(r"\.[ct]sv(\.gz|\.zst)?$", name.lower()) is not None
     content = Content(path)
-    loaded = _guessed(name, n, lambda _: map(_cells, rows_of(path)) if cells else rows_of(path), lambda: _file_facts(content), keep=True)
-    return replace(loaded, _origin=lambda: Origin(["table", content.sha256, n], content.unchanged))
+    origin = lambda: Origin(["table", content.sha256, n], content.unchanged)  # noqa: E731
+    rows = lambda _: map(_cells, rows_of(path)) if cells else rows_of(path)  # noqa: E731
+    return _guessed(name, n, rows, lambda: _file_facts(content), origin, keep=True)
 
 
 _LISTS = ("choices", "options", "answers", "test_list", "turns", "tools", "expected_calls", "instruction_id_list", "kwargs")
@@ -70,7 +70,13 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _guessed(
-    name: str, n: int | None, rows: Callable[[int | None], Iterator[dict[str, Any]]], facts: Callable[[], dict[str, Any]], keep: bool
+    name: str,
+    n: int | None,
+    rows: Callable[[int | None], Iterator[dict[str, Any]]],
+    facts: Callable[[], dict[str, Any]],
+    origin: Callable[[], Origin | None],
+    *,
+    keep: bool,
 ) -> LoadedDataset:
     """Rows whose columns nobody explained. `keep`: other columns go along, and ids must differ; else ids that do not are numbered."""
     seen_rows = list(islice(rows(PEEK if n is None else min(n, PEEK) or 1), PEEK))
@@ -91,7 +97,8 @@ def _guessed(
 
     examples = list(islice(read(), PEEK))
     told = {"fields": fields, "fields_guessed": True}
-    return LoadedDataset(name, name, guess_evaluators(examples, fields), any_context(examples), read, lambda: {**facts(), **told})
+    known = guess_evaluators(examples, fields), any_context(examples)
+    return LoadedDataset(name, name, *known, Reading(read, origin), lambda: {**facts(), **told})
 
 
 def _distinct(example: Example, seen: dict[str, int], where: str, strict: bool) -> Example:
@@ -134,8 +141,8 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
         told = {"source": f"hf:{repo}", "revision": chosen.commit, "pinned": pinned, "files": files}
         return {**told, "sha256": stable_hash([repo, chosen.commit, files], 64), **({"note": note} if note else {})}
 
-    told = lambda: Origin(["hub", repo, chosen.commit, [[f.path, f.size, f.sha256] for f in chosen.files], n])  # noqa: E731
-    return replace(_guessed(name, n, chosen.rows, facts, keep=False), base=f"hf:{repo}", _origin=told)
+    origin = lambda: Origin(["hub", repo, chosen.commit, [[f.path, f.size, f.sha256] for f in chosen.files], n])  # noqa: E731
+    return replace(_guessed(name, n, chosen.rows, facts, origin, keep=False), base=f"hf:{repo}")
 
 
 def _conversion(repo: str, found: Snapshot) -> Snapshot:

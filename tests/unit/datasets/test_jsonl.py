@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import string
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import count_tokens
 from context_bench.datasets import load, load_jsonl
+from context_bench.datasets.jsonl import JsonlExamples
 
 
 @pytest.fixture
@@ -182,3 +184,41 @@ def test_any_bytes_give_examples_or_one_clear_error(tmp_path_factory, data):
         outcome, found = str(error), []
     assert outcome is None or str(path) in outcome
     assert all(e["context"] or e["turns"] for e in found)
+
+
+ODD = [line(id="b"), line(id=10**30), line(id=7.0), line(id=None), line(id="\ud800"), line(text=10**25), line(id="x", score=float("nan"))]
+
+
+@pytest.mark.parametrize("passed", range(10))
+def test_examples_that_are_passed_over_count_like_those_that_are_read(write, passed):
+    path = write("\ufeff" + "\n \n".join([line(), *ODD[:3], "", *ODD[3:]]) + "\r\n\u00a0\n")
+    for most in (None, 3):
+        whole = load_jsonl(path, n=most)
+        examples = load(str(path), n=most).examples()
+        assert examples.skip(passed) == min(passed, len(whole))
+        assert [*examples] == [{**each, "dataset": str(path)} for each in whole[passed:]]
+
+
+def test_an_id_that_was_passed_over_is_still_taken(write):
+    examples = JsonlExamples(write("\n".join([line(id="a"), line(id=10**30), line(id="c"), line(id=str(10**30))])), "d")
+    assert examples.skip(3) == 3
+    with pytest.raises(BadInput, match=r"d\.jsonl:4: id '10+' was used on line 2 already"):
+        next(examples)
+    examples = JsonlExamples(write("\n".join([line(id="a"), line(id="a")])), "d")
+    with pytest.raises(BadInput, match=r"d\.jsonl:2: id 'a' was used on line 1 already"):
+        examples.skip(2)
+
+
+def test_what_is_told_of_a_file_is_what_is_in_it_and_how_much_of_it_is_read(write, tmp_path):
+    def told(path, n=None):
+        return load(str(path), n=n).origin().told
+
+    path = write(line(id=1))
+    assert told(path) == told(write(line(id=1), "other.jsonl")) != told(path, n=1)
+    before = load(str(path))
+    assert before.origin().unchanged()
+    write(line(id=1))
+    assert not before.origin().unchanged()
+    write(line(id=2))
+    assert told(path) != before.origin().told
+    assert replace(before, _read=lambda: iter([])).origin() is None
