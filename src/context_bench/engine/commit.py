@@ -10,21 +10,26 @@ from context_bench.engine.plan import Outcome
 
 #: Seconds that a finished outcome waits at most for others to share its transaction.
 WAIT = 0.05
+#: Seconds after which it is written already if the loop has time, and by how many a timer may be late on a loop that has.
+SOON, _LATE = 0.005, 0.001
 
 
 class GroupCommit:
     """Batches outcomes of concurrent workers. A batch is written when every busy worker waits, or after `wait` seconds.
 
+    It is written after `soon` seconds where the loop has nothing else to do: then what is waited for are answers, and workers that wait for
+    the store keep requests from being sent. A busy loop is what is waited for itself, and large batches leave it more time.
     `write` runs in `thread`, never on the loop. While one batch is written the next gathers.
     """
 
-    def __init__(self, write: Callable[[list[Outcome]], None], thread: Executor, wait: float = WAIT) -> None:
+    def __init__(self, write: Callable[[list[Outcome]], None], thread: Executor, wait: float = WAIT, soon: float = SOON) -> None:
         self._write = write
         self._thread = thread
-        self._wait = wait
+        self._wait, self._soon = wait, min(soon, wait)
         self._busy = 0
         self._pending: list[tuple[Outcome, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._latest = 0.0  # when the pending ones are written in any case, on the loop's clock
         self._flight: asyncio.Future[None] | None = None
 
     def enter(self) -> None:
@@ -62,7 +67,20 @@ class GroupCommit:
         if len(self._pending) >= self._busy:
             self._flush()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait, self._flush)
+            self._latest = asyncio.get_running_loop().time() + self._wait
+            self._look_again()
+
+    def _look_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._soon, self._due, loop.time() + self._soon)
+
+    def _due(self, asked_for: float) -> None:
+        """Write, unless the loop is so busy that it comes to this late."""
+        now = asyncio.get_running_loop().time()
+        if now - asked_for > _LATE and now < self._latest:
+            self._look_again()
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         if self._timer is not None:

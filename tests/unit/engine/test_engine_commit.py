@@ -19,7 +19,7 @@ def thread():
 
 async def test_when_every_busy_worker_waits_one_batch_is_written(thread):
     batches = []
-    commits = GroupCommit(batches.append, thread, wait=60)
+    commits = GroupCommit(batches.append, thread, wait=60, soon=60)
     for _ in range(3):
         commits.enter()
     await asyncio.gather(*(commits.put(number) for number in range(3)))
@@ -28,7 +28,7 @@ async def test_when_every_busy_worker_waits_one_batch_is_written(thread):
 
 async def test_nobody_waits_for_a_worker_without_work(thread):
     batches = []
-    commits = GroupCommit(batches.append, thread, wait=60)
+    commits = GroupCommit(batches.append, thread, wait=60, soon=60)
     commits.enter()
     commits.enter()
     waiting = asyncio.create_task(commits.put("a"))
@@ -48,6 +48,15 @@ async def test_a_busy_worker_is_waited_for_only_so_long(thread):
     assert batches == [["a"]]
 
 
+async def test_a_loop_that_has_time_does_not_keep_workers_from_their_next_request(thread):
+    batches = []
+    commits = GroupCommit(batches.append, thread, wait=60, soon=0.005)
+    commits.enter()
+    commits.enter()
+    await asyncio.wait_for(commits.put("a"), 20)
+    assert batches == [["a"]]
+
+
 async def test_put_returns_after_the_write_and_the_next_batch_gathers_meanwhile(thread):
     gate, written = threading.Event(), []
 
@@ -55,7 +64,7 @@ async def test_put_returns_after_the_write_and_the_next_batch_gathers_meanwhile(
         assert gate.wait(20)
         written.append(list(batch))
 
-    commits = GroupCommit(write, thread, wait=60)
+    commits = GroupCommit(write, thread, wait=60, soon=60)
     commits.enter()
     first = asyncio.create_task(commits.put(1))
     await asyncio.sleep(0.01)
@@ -69,7 +78,7 @@ async def test_put_returns_after_the_write_and_the_next_batch_gathers_meanwhile(
 
 async def test_what_a_cancelled_worker_handed_in_is_written_all_the_same(thread):
     batches = []
-    commits = GroupCommit(batches.append, thread, wait=60)
+    commits = GroupCommit(batches.append, thread, wait=60, soon=60)
     commits.enter()
     commits.enter()
     cancelled = asyncio.create_task(commits.put("kept"))
