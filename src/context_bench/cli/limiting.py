@@ -47,7 +47,7 @@ class Accounts:
         from context_bench.llm.limits import AdaptiveLimiter
         from context_bench.llm.redact import bare_url
 
-        return self._made.setdefault(f"{bare_url(url)}{whose}", AdaptiveLimiter(high=self._workers, pace=pace))
+        return self._made.setdefault(f"{bare_url(url)}{whose}", AdaptiveLimiter(max(20, self._workers // 4), high=self._workers, pace=pace))
 
     def load(self) -> dict[str, Any]:
         """What the run's manifest says of its load, see `core.load`."""
