@@ -19,26 +19,29 @@ ENDED, RUNNING = 60.0, 2.0
 
 @dataclass(slots=True)
 class Kept:
-    """At most `most` values, the least used forgotten first. May be used from several threads."""
+    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from several threads."""
 
     most: int
     monotonic: Callable[[], float] = time.monotonic
-    _values: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
+    _values: OrderedDict[Hashable, tuple[Hashable, float, Any]] = field(default_factory=OrderedDict)  # with the run's stamp, and since when
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, run: Listed, what: Hashable, made: Callable[[], T]) -> T:
         """The value for `what` of the run as it is now."""
-        key = (run.stamp, what)
+        key = (run.number, what)
         with self._lock:
-            found = self._values.get(key)
-            if found is not None and self.monotonic() - found[0] < (RUNNING if run.running else ENDED):
+            stamp, since, value = self._values.get(key, (None, 0.0, None))
+            if stamp == run.stamp and self.monotonic() - since < (RUNNING if run.running else ENDED):
                 self._values.move_to_end(key)
-                value: T = found[1]
-                return value
-        value = made()
+                kept: T = value
+                return kept
+        made_now = made()
         with self._lock:
-            self._values[key] = self.monotonic(), value
+            self._values[key] = run.stamp, self.monotonic(), made_now
             self._values.move_to_end(key)
             while len(self._values) > self.most:
                 self._values.popitem(last=False)
-        return value
+        return made_now
+
+    def __len__(self) -> int:
+        return len(self._values)

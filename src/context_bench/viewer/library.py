@@ -73,11 +73,16 @@ class RowView:
 
 
 class Library:
-    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches at most 16."""
+    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches, of up to 1,000 hits, at most 6."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._orders, self._searches, self._facets = Kept(16), Kept(16), Kept(64)
+        self._orders, self._searches, self._facets = Kept(16), Kept(6), Kept(64)
+
+    @property
+    def kept(self) -> int:
+        """How many orders, searches and facets are kept."""
+        return len(self._orders) + len(self._searches) + len(self._facets)
 
     def runs(self, words: str, page: int) -> RunPage:
         """A page of the list of runs, newest first."""

@@ -270,6 +270,8 @@ class Viewer:
 
     def _tracker(self, run: Listed) -> Tracker:
         if run.id not in self._trackers:
+            while len(self._trackers) >= MOST_STREAMS:  # a stream goes on with its own
+                del self._trackers[next(iter(self._trackers))]
             self._trackers[run.id] = Tracker(lambda: self._read(self.library.live, run.id))
         return self._trackers[run.id]
 

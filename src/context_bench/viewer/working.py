@@ -57,37 +57,59 @@ class Worked:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is worked out, or was, of runs as they were at `stamp`."""
+
+    stamp: Hashable
+    task: asyncio.Task[Worked]
+
+
 class Worker:
-    """One process beside the server, made when it is first needed. The same question is worked out once."""
+    """One process beside the server, made when it is first needed. The same question is worked out once, until its runs have changed.
+
+    At most `MOST_KEPT` answers are kept, of each question the latest.
+    """
 
     def __init__(self, where: str, result_of: ResultOf) -> None:
         self._where, self._result_of = where, result_of
         self._pool: ProcessPoolExecutor | None = None
-        self._kept: OrderedDict[Hashable, asyncio.Task[Worked]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, _Asked] = OrderedDict()
 
     async def summary(self, run: Listed, *, fresh: bool = False) -> Worked:
         """The report of a run from its verdicts to its manifest."""
-        return await self._once(("summary", run.stamp), fresh, summarised, self._where, run.id, self._result_of)
+        return await self._once(("summary", run.number), run.stamp, fresh, summarised, self._where, run.id, self._result_of)
 
     async def comparison(self, before: Listed, after: Listed, *, force: bool = False, metric: str = "") -> Worked:
         """The later run held against the earlier one."""
-        key = ("comparison", before.stamp, after.stamp, force, metric)
-        return await self._once(key, False, compared, self._where, before.id, after.id, self._result_of, force, metric)
+        question, stamp = ("comparison", before.number, after.number, force, metric), (before.stamp, after.stamp)
+        return await self._once(question, stamp, False, compared, self._where, before.id, after.id, self._result_of, force, metric)
 
     def known(self, run: Listed) -> Worked | None:
         """The summary, if it has been worked out."""
-        task = self._kept.get(("summary", run.stamp))
-        return task.result() if task is not None and task.done() and not task.cancelled() and task.exception() is None else None
+        asked = self._kept.get(("summary", run.number))
+        if asked is None or asked.stamp != run.stamp:
+            return None
+        task = asked.task
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
-    async def _once(self, key: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any) -> Worked:
-        task = self._kept.get(key)
-        if task is None or (fresh and task.done()):
-            task = self._kept[key] = asyncio.create_task(self._worked(function, *args))
-        self._kept.move_to_end(key)
+    @property
+    def kept(self) -> int:
+        """How many answers are kept, or are being worked out."""
+        return len(self._kept)
+
+    async def _once(self, question: Hashable, stamp: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any) -> Worked:
+        asked = self._kept.get(question)
+        while asked is not None and asked.stamp != stamp and not asked.task.done():  # of an earlier state: one at a time
+            await asyncio.wait([asked.task])
+            asked = self._kept.get(question)
+        if asked is None or asked.stamp != stamp or (fresh and asked.task.done()):
+            asked = self._kept[question] = _Asked(stamp, asyncio.create_task(self._worked(function, *args)))
+        self._kept.move_to_end(question)
         while len(self._kept) > MOST_KEPT:
             _, old = self._kept.popitem(last=False)
-            old.cancel()
-        return await asyncio.shield(task)
+            old.task.cancel()
+        return await asyncio.shield(asked.task)
 
     async def _worked(self, function: Callable[..., Worked], *args: Any) -> Worked:
         loop = asyncio.get_running_loop()
@@ -105,9 +127,10 @@ class Worker:
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
-        for task in self._kept.values():
+        tasks = [asked.task for asked in self._kept.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._kept.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None:
             for process in list((getattr(pool, "_processes", None) or {}).values()):

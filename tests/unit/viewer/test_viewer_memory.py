@@ -1,0 +1,60 @@
+"""A run that grows is looked at again and again: what is kept of it is its latest state only."""
+
+import dataclasses
+from contextlib import closing
+
+import pytest
+
+from context_bench.cli.view import stored_result
+from context_bench.engine.store.browsing import open_reading
+from context_bench.viewer.asking import Query
+from context_bench.viewer.keeping import Kept
+from context_bench.viewer.library import Library
+from context_bench.viewer.working import Worker
+
+QUERIES = [Query(), Query(sort="latency", descending=True), Query(failed=True), Query(words="word"), Query(words="word", failed=True)]
+
+
+@pytest.fixture
+def versions(store_path):
+    """The store, and one run as it might be listed while it goes on."""
+    with closing(open_reading(store_path)) as store:
+        library = Library(store)
+        run = library.runs("", 1).runs[-1]
+        yield library, [dataclasses.replace(run, stamp=(*run.stamp, number)) for number in range(30)]
+
+
+def test_pages_of_a_growing_run_are_kept_once_a_question(versions):
+    library, runs = versions
+    sizes = []
+    for run in runs:
+        found = [library.rows(run, query) for query in QUERIES]
+        sizes.append(library.kept)
+    assert found[3].hits
+    assert set(sizes) == {3 + 2 + 1}  # orders, searches, facets
+
+
+def test_the_least_used_goes_first_and_an_older_state_is_not_shown(versions):
+    _, (run, later, *_) = versions
+    kept, made = Kept(2), []
+    for asked in ("a", "b", "a", "c", "a"):
+        kept.of(run, asked, lambda asked=asked: made.append(asked))
+    assert made == ["a", "b", "c"]
+    assert kept.of(later, "a", lambda: "new") == "new"
+    assert kept.of(later, "a", lambda: "newer") == "new"
+    assert len(kept) == 2
+
+
+async def test_summaries_of_a_growing_run_are_kept_once(versions, store_path):
+    _, (one, two, three, *_) = versions
+    worker = Worker(str(store_path), stored_result)
+    try:
+        first = await worker.summary(one)
+        assert first.failure is None
+        assert worker.known(one) is first is await worker.summary(one)
+        assert worker.known(two) is None
+        assert await worker.summary(two) is not first
+        await worker.summary(three)
+        assert (worker.kept, worker.known(one), worker.known(two)) == (1, None, None)
+    finally:
+        await worker.close()
