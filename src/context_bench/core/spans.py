@@ -89,8 +89,8 @@ class LineTable:
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        starts = tuple(accumulate([len(line) + 1 for line in lines[:-1]], initial=0)) if lines else ()
-        return cls(starts, len(data), _runs(number for number, line in enumerate(lines, 1) if not line or line.isspace()))
+        starts = tuple(accumulate([length + 1 for length in map(len, lines[:-1])], initial=0)) if lines else ()
+        return cls(starts, len(data), _runs([number for number, line in enumerate(lines, 1) if not line or line.isspace()]))
 
     @property
     def lines(self) -> int:

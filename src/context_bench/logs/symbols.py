@@ -151,14 +151,15 @@ def definitions(data: bytes, path: str, profile: str = "definitions", *, names: 
     from tree_sitter import Parser, QueryCursor
 
     language, query = tools
-    found: set[tuple[int, int, str, tuple[str, ...]]] = set()
+    found: list[tuple[int, int, str, tuple[str, ...]]] = []
     for kind, nodes in QueryCursor(query).captures(Parser(language).parse(data).root_node).items():
         kept = [node for node in nodes if _counts(node, kind, profile)] if _is_choosy(kind, profile) else nodes
         if names:
-            found.update((node.start_byte, -node.end_byte, kind, _called(node, data, profile)) for node in kept)
+            found += [(node.start_byte, -node.end_byte, kind, _called(node, data, profile)) for node in kept]
         else:
-            found.update([(node.start_byte, -node.end_byte, kind, ()) for node in kept])
-    return [_new(Definition, (kind, called, start, -end)) for start, end, kind, called in sorted(found)]
+            found += [(node.start_byte, -node.end_byte, kind, ()) for node in kept]
+    found.sort()
+    return [_new(Definition, (kind, called, start, -end)) for start, end, kind, called in found]
 
 
 _new = tuple.__new__  # for definitions by the thousand: half the time of `Definition(…)`
