@@ -1,4 +1,4 @@
-"""A run that is taken up owes the same whether its examples are known by what is told of them or have to be read again, and asks no more."""
+"""A run that is taken up owes the same whether its examples are known by what is told of them or are read again."""
 
 import random
 
@@ -295,5 +295,7 @@ async def test_several_datasets_one_after_the_other_are_known_together(run, tmp_
     teller = Teller()
     found = await run([teller], Chained([load(str(one)), load(str(two), n=3)]))
     assert (teller.asked, found.counts["reused"]) == ([(1, None), (2, None)], 3)
-    last = await run([Teller()], Chained([load(str(one)), load(str(two), n=2)]))
+    chained = Chained([load(str(one)), load(str(two), n=2)])
+    last = await run([Teller()], chained)
+    assert iter(chained).skip(9) == 4
     assert (last.examples, last.counts["reused"]) == (4, 4)

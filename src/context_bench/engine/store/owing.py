@@ -118,9 +118,8 @@ class PlanRows:
     def cut(self, connection: Connection, positions: int, *, sure: bool = False) -> None:
         """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan. `sure`: all of it is known now."""
         if not self.fresh:
-            for table in (schema.plan, schema.examples):
-                connection.execute(delete(table).where(table.c.run == self.run, table.c.position >= positions))
-            connection.execute(delete(schema.plan).where(_p.run == self.run, _p.trial >= self.trials))
+            connection.execute(delete(schema.examples).where(_e.run == self.run, _e.position >= positions))
+            connection.execute(delete(schema.plan).where(_p.run == self.run, (_p.position >= positions) | (_p.trial >= self.trials)))
         if sure and self.source is not None:
             self.source.ended(connection, positions)
 

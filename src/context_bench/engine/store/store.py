@@ -230,10 +230,12 @@ def _record(connection: Connection, row: Row[Any]) -> RunRecord:
 
 def _facts(connection: Connection, run: int) -> dict[str, Any]:
     """What the tables say about a run; kept with it when it ends, since counting a large run takes its time."""
-    p, o, a, lost, calls = schema.plan, schema.outputs, schema.arms, schema.forwarded.c, schema.calls.c
-    answered = p.join(o, p.c.output == o.c.id).join(a, (a.c.run == p.c.run) & (a.c.arm == p.c.arm))
-    worked = select(a.c.name, func.count(), func.count(o.c.error), func.sum(o.c.latency)).select_from(answered).where(p.c.run == run)
-    by_arm = connection.execute(worked.group_by(a.c.name)).all()
+    p, o, a, lost, calls = schema.plan, schema.outputs, schema.arms.c, schema.forwarded.c, schema.calls.c
+    names = {row.arm: row.name for row in connection.execute(select(a.arm, a.name).where(a.run == run))}
+    # By number, in which order the plan is: by name, all of it would be sorted first.
+    worked = select(p.c.arm, func.count(), func.count(o.c.error), func.sum(o.c.latency)).select_from(p.join(o, p.c.output == o.c.id))
+    answered = connection.execute(worked.where(p.c.run == run).group_by(p.c.arm))
+    by_arm = sorted((names[arm], *counted) for arm, *counted in answered if arm in names)
     return {
         "rows": sum(rows for _, rows, _, _ in by_arm),
         "failed": sum(failed for _, _, failed, _ in by_arm),
