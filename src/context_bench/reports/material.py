@@ -11,7 +11,8 @@ from typing import Any
 from context_bench.core.records import Estimate, Result
 from context_bench.core.rowfacts import attributed
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.tally import Line, Seen, Tallies, Tally, number, tally
+from context_bench.reports.tally import Line, Seen, Tallies, Tally, number
+from context_bench.reports.tallying import tally
 from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"

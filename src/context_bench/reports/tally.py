@@ -1,12 +1,13 @@
-"""One pass over the rows of a run: the sums that pages show and that no metric computes. Memory does not grow with what rows carry."""
+"""The sums that pages show of a run's rows and that no metric computes. Memory does not grow with what rows carry."""
 
 from __future__ import annotations
 
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,10 +25,14 @@ class Mean:
     total: float = 0.0
     n: int = 0
 
-    def add(self, value: float | None) -> None:
-        if value is not None:
-            self.total += value
-            self.n += 1
+    def take(self, values: Iterable[float | None]) -> None:
+        """Add what is there of the values, in their order."""
+        total, n = self.total, self.n
+        for value in values:
+            if value is not None:
+                total += value
+                n += 1
+        self.total, self.n = total, n
 
     @property
     def value(self) -> float | None:
@@ -106,58 +111,62 @@ class Tally:
     ttft: array[float] = field(default_factory=lambda: array("d"))
     scores: dict[str, Mean] = field(default_factory=dict)
 
-    def add(self, row: EvalRow) -> None:
-        """Take one row in."""
-        self.add_scores(row)
-        if row.usage:
-            self._used(row.usage)
-        if row.output_tokens is not None:
-            self.sources[source_of(row)] += 1
-        if row.wire:
-            self.inexact += row.wire.get("exact") is False
-            self.seen.add(row.wire)
-        if not row.failed:
-            _append(self.latency, number(row.latency))
-            _append(self.ttft, _ttft(row))
+    def take(self, rows: Sequence[EvalRow]) -> None:
+        """Take some rows in."""
+        self.take_scores(rows)
+        usage = [row.usage for row in rows if row.usage]
+        if usage:
+            self._used(usage)
+        self.sources.update([source_of(row) for row in rows if row.output_tokens is not None])
+        for row in rows:
+            if row.wire:
+                self.inexact += row.wire.get("exact") is False
+                self.seen.add(row.wire)
+        answered = [row for row in rows if not row.failed]
+        self.latency.extend([each for each in numbers([row.latency for row in answered]) if each is not None])
+        self.ttft.extend([each for row in answered if (each := _ttft(row)) is not None])
 
-    def add_scores(self, row: EvalRow) -> None:
-        """Take in only its scores, its failure, and its tokens sent and forwarded."""
-        self.rows += 1
-        self.failed += row.failed
-        for name, value in row.scores.items():
+    def take_scores(self, rows: Sequence[EvalRow]) -> None:
+        """Take in only their scores, failures, and tokens sent and forwarded."""
+        self.rows += len(rows)
+        self.failed += sum(row.failed for row in rows)
+        scores = [row.scores for row in rows]
+        for name in dict.fromkeys(chain.from_iterable(scores)):
             if name not in self.scores:
                 self.scores[name] = Mean()
-            self.scores[name].add(number(value))
-        sent, forwarded = number(row.input_tokens), number(row.output_tokens)
-        self.sent.add(sent)
-        self.forwarded.add(forwarded)
-        if sent is not None and forwarded is not None:
-            self.paired_sent.add(sent)
-            self.paired_forwarded.add(forwarded)
-            self.grown += forwarded > sent
+            self.scores[name].take(numbers([each.get(name) for each in scores]))
+        sent, forwarded = numbers([row.input_tokens for row in rows]), numbers([row.output_tokens for row in rows])
+        self.sent.take(sent)
+        self.forwarded.take(forwarded)
+        both = [(a, b) for a, b in zip(sent, forwarded, strict=True) if a is not None and b is not None]
+        self.paired_sent.take([a for a, _ in both])
+        self.paired_forwarded.take([b for _, b in both])
+        self.grown += sum(b > a for a, b in both)
 
-    def add_change(self, place: int, row: EvalRow) -> None:
-        """Take in whether the row's prompt was changed on the way; `place`: which of all rows it is."""
-        if (was := changed(row)) is None:
-            return
-        self.compared += 1
-        self.changed += was
-        if was and (self.instance is None or (self.instance[1].failed and not row.failed)):
-            self.instance = (place, row)
+    def take_changes(self, places: Iterable[int], rows: Sequence[EvalRow]) -> None:
+        """Take in whether the rows' prompts were changed on the way; `places`: which of all rows they are."""
+        for place, row in zip(places, rows, strict=True):
+            if (was := changed(row)) is None:
+                continue
+            self.compared += 1
+            if was:
+                self.changed += 1
+                if self.instance is None or (self.instance[1].failed and not row.failed):
+                    self.instance = (place, row)
 
     def of_scores(self) -> Tally:
-        """What `add_scores` alone would have made of the same rows."""
+        """What `take_scores` alone would have made of the same rows."""
         made = Tally(self.rows, self.failed, replace(self.sent), replace(self.forwarded), grown=self.grown)
         made.paired_sent, made.paired_forwarded = replace(self.paired_sent), replace(self.paired_forwarded)
         made.scores = {name: replace(each) for name, each in self.scores.items()}
         return made
 
-    def _used(self, usage: Mapping[str, Any]) -> None:
-        self.billed.add(first(usage, "input_tokens", "prompt_tokens"))
-        self.cached.add(first(usage, "cache_read"))
-        self.written.add(first(usage, "cache_write"))
-        self.completion.add(first(usage, "output_tokens", "completion_tokens"))
-        self.cost.add(first(usage, "cost", "cost_usd", "usd"))
+    def _used(self, usage: Sequence[Mapping[str, Any]]) -> None:
+        self.billed.take(firsts(usage, "input_tokens", "prompt_tokens"))
+        self.cached.take(firsts(usage, "cache_read"))
+        self.written.take(firsts(usage, "cache_write"))
+        self.completion.take(firsts(usage, "output_tokens", "completion_tokens"))
+        self.cost.take(firsts(usage, "cost", "cost_usd", "usd"))
 
     @property
     def compression(self) -> float | None:
@@ -185,108 +194,6 @@ class Tallies:
         return list(dict.fromkeys(name for _, name in self.datasets))
 
 
-def tally(rows: Iterable[EvalRow]) -> Tallies:
-    """Sums of all rows. Lines keep the order in which they first occur."""
-    tallying = Tallying()
-    for row in rows:
-        tallying.add(row)
-    return tallying.result()
-
-
-class Tallying:
-    """The pass over the rows, one by one, for who reads them for something else as well."""
-
-    def __init__(self) -> None:
-        self._found = Tallies()
-        self._examples = _Distinct()
-        self._names: set[str] = set()
-        self._only: dict[Line, str] = {}  # lines whose rows are all of one dataset, which so needs no sums of its own
-
-    def add(self, row: EvalRow) -> None:
-        """Take one row in."""
-        found = self._found
-        line: Line = (row.system, shape_of(row))
-        if (whole := found.lines.get(line)) is None:
-            whole = found.lines[line] = Tally()
-            self._only[line] = row.dataset
-        if self._only.get(line) != row.dataset:
-            self._by_dataset(line, whole, row)
-        whole.add(row)
-        whole.add_change(found.rows, row)
-        if row.errors:
-            self._failures(row)
-        self._examples.add(hash((row.dataset, row.example_id)))
-        self._names.update(row.scores)
-        found.rows += 1
-        if row.trial >= found.trials:
-            found.trials = row.trial + 1
-
-    def result(self) -> Tallies:
-        """What all rows so far come to."""
-        found = self._found
-        for line, name in self._only.items():
-            found.datasets[line, name] = found.lines[line].of_scores()
-        places = {line: place for place, line in enumerate(found.lines)}
-        found.datasets = dict(sorted(found.datasets.items(), key=lambda entry: places[entry[0][0]]))
-        found.score_names, found.examples = sorted(self._names), self._examples.count()
-        shapes = dict.fromkeys(shape or "" for _, shape in found.lines)
-        found.shapes = [shape for shape in shapes if shape]
-        return found if len(shapes) > 1 else _shapeless(found)
-
-    def _by_dataset(self, line: Line, whole: Tally, row: EvalRow) -> None:
-        parts = self._found.datasets
-        if (only := self._only.pop(line, None)) is not None:
-            parts[line, only] = whole.of_scores()
-        if (part := parts.get((line, row.dataset))) is None:
-            part = parts[line, row.dataset] = Tally()
-        part.add_scores(row)
-
-    def _failures(self, row: EvalRow) -> None:
-        for source, error in row.errors.items():
-            kind = failure_class(error)
-            self._found.failures.setdefault(row.system, {}).setdefault(source, Counter())[kind] += 1
-            self._found.samples.setdefault((row.system, source, kind), str(error).partition(":")[2].strip()[:300])
-
-
-class _Distinct:
-    """Counts different 64-bit numbers in eight bytes each."""
-
-    def __init__(self) -> None:
-        self._seen: array[int] = array("q")
-        self._next = 1 << 17  # when it is time to leave out what is there twice
-
-    def add(self, number: int) -> None:
-        self._seen.append(number)
-        if len(self._seen) >= self._next:
-            self._next = 2 * self.count() + (1 << 17)
-
-    def count(self) -> int:
-        if len(self._seen) < 1 << 17:
-            return len(set(self._seen))
-        return self._leave_out()
-
-    def _leave_out(self) -> int:
-        """In place: what is there twice is there once, and how much that leaves."""
-        import numpy as np
-
-        seen = np.frombuffer(self._seen, dtype=np.int64)
-        seen.sort()
-        fresh = seen[1:] != seen[:-1]
-        count = 1 + int(np.count_nonzero(fresh))
-        if count < len(seen):
-            seen[1:count] = seen[1:][fresh]
-            del seen  # an array that is looked into cannot change its length
-            del self._seen[count:]
-        return count
-
-
-def _shapeless(found: Tallies) -> Tallies:
-    """With a single shape in the run, lines are simply systems."""
-    found.lines = {(system, None): each for (system, _), each in found.lines.items()}
-    found.datasets = {((system, None), name): each for ((system, _), name), each in found.datasets.items()}
-    return found
-
-
 def shape_of(row: EvalRow) -> str | None:
     """The request shape of a row, if it says."""
     shape = row.metadata.get("shape")
@@ -296,7 +203,7 @@ def shape_of(row: EvalRow) -> str | None:
 def changed(row: EvalRow) -> bool | None:
     """Whether something else went on to the model than was sent; `None` where one of the two is not known."""
     sent, forwarded = number(row.input_tokens), number(row.output_tokens)
-    if any(row.wire.get(name) for name in ("text_changed", "role_changes", "param_changes")):
+    if row.wire and any(row.wire.get(name) for name in ("text_changed", "role_changes", "param_changes")):
         return True
     if sent is None or forwarded is None or source_of(row) == "usage":
         return None  # the provider counts by rules of its own
@@ -307,10 +214,10 @@ def changed(row: EvalRow) -> bool | None:
 
 def source_of(row: EvalRow) -> str:
     """Where a row's forwarded tokens come from: `tap`, `usage` (the provider's own count) or `context` (what a Python system returned)."""
-    told = row.wire.get("source")
-    if isinstance(told, str):
-        return told
-    return "tap" if row.wire else "usage" if first(row.usage, "input_tokens", "prompt_tokens") is not None else "context"
+    if row.wire:
+        told = row.wire.get("source")
+        return told if isinstance(told, str) else "tap"
+    return "usage" if row.usage and first(row.usage, "input_tokens", "prompt_tokens") is not None else "context"
 
 
 def failure_class(error: str) -> str:
@@ -338,17 +245,32 @@ def first(values: Mapping[str, Any], *names: str) -> float | None:
     return None
 
 
+#: Kinds of values of which `number` makes nothing else.
+_AS_THEY_ARE = frozenset((int, type(None)))
+
+
+def numbers(values: Sequence[Any]) -> Sequence[float | None]:
+    """`number` of each."""
+    kinds = set(map(type, values))
+    if kinds <= _AS_THEY_ARE or (kinds == {float} and all(map(math.isfinite, values))):
+        return values
+    return [number(value) for value in values]
+
+
+def firsts(facts: Sequence[Mapping[str, Any]], name: str, *others: str) -> Sequence[float | None]:
+    """`first` of each."""
+    found = numbers([each.get(name) for each in facts])
+    if not others or None not in found:
+        return found
+    return [first(each, *others) if value is None else value for value, each in zip(found, facts, strict=True)]
+
+
 def _ttft(row: EvalRow) -> float | None:
     """The client's own time to first token, else what the tap saw, else what the system said."""
     for place in (row.usage, row.wire, row.metadata):
-        if (found := number(place.get("ttft"))) is not None:
+        if place and (found := number(place.get("ttft"))) is not None:
             return found
     return None
-
-
-def _append(values: array[float], value: float | None) -> None:
-    if value is not None:
-        values.append(value)
 
 
 def quantile(values: array[float], share: float) -> float | None:

@@ -9,7 +9,8 @@ from context_bench.engine import open_store
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import MeanScore
 from context_bench.reports import render
-from context_bench.reports.tally import Tally, tally
+from context_bench.reports.tally import Tally
+from context_bench.reports.tallying import tally
 from context_bench.runner import collect, evaluate
 
 
@@ -41,5 +42,5 @@ def test_sums_by_dataset_are_those_of_its_rows_alone():
             alone = Tally()
             for each in some:
                 if each.dataset == name:
-                    alone.add_scores(each)
+                    alone.take_scores([each])
             assert part == alone

@@ -19,8 +19,8 @@ from context_bench.engine.store.store import Store
 CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
 _FIRST = (-1, -1)
 _ID = 7  # where `_plan_query` has the output's id
-#: What one evaluator said of an output: its name, values, error, usage.
-_Scored = tuple[str, bytes | None, str | None, bytes | None]
+#: What one evaluator said of an output: its place among the run's, its name, values, error, usage.
+_Scored = tuple[int, str, bytes | None, str | None, bytes | None]
 
 
 def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
@@ -159,29 +159,42 @@ def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[
 
 
 def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]) -> list[EvalRow]:
-    made = []
+    made, known = [], _Known()
     for _, trial, example_id, dataset, group, cluster, _, number, error, source, sent, forwarded, latency, usage, wire, metadata in map(
         tuple, found
     ):
-        told, said = unpacked(usage, {}), unpacked(metadata, {})
+        told = {} if usage is None else unpacked(usage)
+        said = {} if metadata is None else {**known[metadata]}
         if source is not None:
             said["forwarded_source"] = source
         errors = {} if error is None else {"system": error}
-        scores = _take_scores(scored.get(number, ()), errors, told)
+        scores = _take_scores(scored.get(number, ()), errors, told, known)
         place = (loads(example_id), scores, sent, forwarded, said, latency, dataset, trial, group, cluster)
-        made.append(EvalRow(name, *place, errors, told, unpacked(wire, {})))
+        made.append(EvalRow(name, *place, errors, told, {} if wire is None else unpacked(wire)))
     return made
 
 
-def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any]) -> dict[str, float]:
+class _Known(dict[bytes, dict[str, Any]]):
+    """What packed columns of a chunk of rows say: many say the same. Read only; what holds further lists or mappings is not remembered."""
+
+    def __missing__(self, data: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = unpacked(data)
+        if _NESTED.isdisjoint(map(type, found.values())):
+            self[data] = found
+        return found
+
+
+_NESTED = frozenset((dict, list))
+
+
+def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _Known) -> dict[str, float]:
     """What the evaluators said of one row; their errors and what they used are added to the row's."""
     scores: dict[str, float] = {}
-    for evaluator, values, error, used in scored:
+    for _, evaluator, values, error, used in scored:
         if error is not None:
             errors[evaluator] = error
         if values is not None:
-            said = unpacked(values)
-            scores = {**scores, **said} if scores else said
+            scores.update(known[values])
         if used is not None:
             usage["judge"] = _added(usage.get("judge", {}), unpacked(used))
     return scores
@@ -200,19 +213,18 @@ def _scores_between(connection: Connection, run: int, arm: int, after: tuple[int
 
 def _by_output(connection: Connection, run: int, found: Iterable[Row[Any]]) -> dict[int, list[_Scored]]:
     names = {row.id: row.name for row in connection.execute(_EVALUATORS, {"run": run})}
-    by_evaluator: dict[int, list[tuple[Any, ...]]] = {number: [] for number in names}
-    for row in map(tuple, found):
-        if row[0] in by_evaluator:
-            by_evaluator[row[0]].append(row)
+    places = {number: place for place, number in enumerate(names)}
     by_output: dict[int, list[_Scored]] = {}
-    for number, rows in by_evaluator.items():
-        name = names[number]
-        for _, output, values, error, usage in rows:
-            told = (name, values, error, usage)
+    for evaluator, output, values, error, usage in map(tuple, found):
+        if evaluator in names:
+            told = (places[evaluator], names[evaluator], values, error, usage)
             if output in by_output:
                 by_output[output].append(told)
             else:
                 by_output[output] = [told]
+    if len(names) > 1:
+        for each in by_output.values():
+            each.sort()
     return by_output
 
 
