@@ -6,8 +6,9 @@ For each n a real `context-bench run`: examples streamed from JSON lines, a syst
 that what is seen is the program), `answer_quality` beside them, everything kept. Then the same command again, where nothing is owed, and
 `context-bench show` as HTML and as CSV. Every command is a process of its own. *Peak* is its largest resident set; that of the run is read
 twice, when all rows are in the store and at its end, for the first is the engine and the second the statistics and the table. Planning
-is the time from the start of the second run until it says that the rows were in the store, less that of a run of one example. CPU is user +
-system. `--folder`: where data and stores go, and stay. `--browser`: let Chromium open the HTML report (needs playwright).
+is the time from the start of the second run until it says that the rows were in the store, less that of a run of one example; beside it,
+`json.loads` of the same rows in this process. CPU is user + system. `--folder`: where data and stores go, and stay. `--browser`: let
+Chromium open the HTML report (needs playwright).
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ class Measured:
     bytes_stored: int
     bytes_html: int
     rows_html: int
+    parsed: float  # CPU s
     opened: float | None = None
 
 
@@ -165,14 +167,24 @@ def measure(n: int, size: int, workers: int, folder: Path, browser: bool) -> Mea
     asked += ["--store", str(store)]
     first = told(n, "run", run(asked, store))
     again = told(n, "again", run(asked))
+    parsed = loads(data)
     stored = sum(each.stat().st_size for each in folder.glob(f"{store.name}*"))
     show = [*program, "show", "r", "--store", str(store), "--output"]
     html = told(n, "HTML", run([*show, "html", "--out", str(page)]))
     csv = told(n, "CSV", run([*show, "csv", "--out", str(folder / f"{n}.csv")]))
-    found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page))
+    found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page), parsed)
     if browser:
         found.opened = opened(page)
     return found
+
+
+def loads(data: Path) -> float:
+    """CPU s for `json.loads` of every row, and nothing else."""
+    with data.open("rb") as file:
+        began = time.process_time()
+        for each in file:
+            json.loads(each)
+        return time.process_time() - began
 
 
 def told(n: int, what: str, took: Took) -> Took:
@@ -279,6 +291,9 @@ def table(found: list[Measured], least: Measured) -> Table:
     base = least.again.said or (0.0, 0.0)
     made.add("taking up again, planning: wall s", [each.again.said and each.again.said[1] - base[1] for each in found], "<= 10 (10^6)")
     made.add("  CPU s", [each.again.said and each.again.said[0] - base[0] for each in found])
+    made.add(
+        "    x bare json.loads of the rows", [each.again.said and (each.again.said[0] - base[0]) / each.parsed for each in found], "<= 2"
+    )
     made.add("  peak MB of all of it", [each.again.peak for each in found])
     for name, took in (("HTML", [each.html for each in found]), ("CSV", [each.csv for each in found])):
         made.add(f"show as {name}: CPU s", [each.cpu for each in took])
