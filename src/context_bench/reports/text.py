@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -127,11 +128,20 @@ def json_ready(value: Any) -> Any:
 def _mapping_ready(values: Mapping[Any, Any]) -> dict[str, Any]:
     ready: dict[str, Any] = {}
     for key, item in values.items():
-        name = unicode_safe(key if type(key) is str else str(key))
-        value = HIDDEN if type(item) is str and item and _SECRET_NAME.search(name) else json_ready(item)
+        name = key if type(key) is str and key.isascii() else unicode_safe(str(key))
+        kind = type(item)
+        if kind is int or (kind is float and math.isfinite(item)):  # most of what a row holds
+            ready[name] = item
+            continue
+        value = HIDDEN if kind is str and item and _names_a_secret(name) else json_ready(item)
         if value is not None:
             ready[name] = value
     return ready
+
+
+@lru_cache(maxsize=1_000)
+def _names_a_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 def _other(value: Any) -> Any:
