@@ -1,4 +1,4 @@
-"""`context-bench copy`: runs from one store to another, with all that belongs to them."""
+"""`context-bench copy`: runs, watches and remembered replies from one store to another, with all that belongs to them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,69 @@ from context_bench.core.errors import BadInput
 
 def command(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Names or ids, or `last`. [default: all runs of the store]", metavar="[RUN]...")
+        list[str] | None, typer.Argument(help="Names or ids, or `last`. [default: all of the store]", metavar="[RUN]...")
     ] = None,
     to: Annotated[str, typer.Option("--to", help="The other store: a path, or postgresql://USER@HOST:PORT/DATABASE.", metavar="URL")] = "",
-    store: Annotated[str, typer.Option("--store", help="The store that the runs are in.", metavar="URL")] = DEFAULT_STORE,
-    name: Annotated[str | None, typer.Option("--as", help="Another name for the copy of a single run.", metavar="NAME")] = None,
+    store: Annotated[str, typer.Option("--store", help="The store to copy from.", metavar="URL")] = DEFAULT_STORE,
+    watches: Annotated[list[str] | None, typer.Option("--watch", help="A watch, by name, or `last`; repeatable.", metavar="NAME")] = None,
+    replies: Annotated[
+        bool, typer.Option("--replies", help="With RUN or --watch: also all that judges are remembered to have said.")
+    ] = False,
+    name: Annotated[str | None, typer.Option("--as", help="Another name for the copy of a single run or watch.", metavar="NAME")] = None,
 ) -> int:
     """Copy runs with answers, scores, calls, bodies, set-ups and plan: the copy gives the same reports and can be resumed there.
 
-    What is there already is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
+    Without names everything is copied: runs, watches of live traffic, and what judges are remembered to have said. What is there already
+    is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
     """
     from context_bench.cli.runs import found_in, opened_store
-    from context_bench.engine import copy_run, list_runs, open_store
+    from context_bench.engine import copy_replies, copy_run, copy_watch, open_store
 
     if not to:
-        raise BadInput("--to is missing: the store that the runs are copied to")
-    if name is not None and len(runs or []) != 1:
-        raise BadInput("--as goes with exactly one run")
+        raise BadInput("--to is missing: the store to copy to")
+    named = [*(runs or []), *(watches or [])]
+    if name is not None and len(named) != 1:
+        raise BadInput("--as goes with exactly one run or one watch")
     with opened_store(store) as source, open_store(to) as target:
-        chosen = (
-            [found_in(source, run).id for run in runs]
-            if runs
-            else [run.id for run in reversed(list_runs(source)) if run.status != "copying"]
-        )
-        if not chosen:
-            raise BadInput(f"no run in {store}")
+        if named or replies:
+            chosen, seen = [found_in(source, run).id for run in runs or []], list(watches or [])
+        else:
+            chosen, seen = _everything(source)
         for run in chosen:
-            _tell(copy_run(source, target, run, name=name), target.name)
+            _tell_run(copy_run(source, target, run, name=name), target.name)
+        for watch in seen:
+            _tell_watch(copy_watch(source, target, watch, name=name), target.name)
+        if replies or not named:
+            _say(f"copied {copy_replies(source, target):,} remembered replies to {target.name}")
     return 0
 
 
-def _tell(copied: Any, where: str) -> None:
+def _everything(source: Any) -> tuple[list[str], list[str]]:
+    """Ids of all runs and names of all watches, oldest first; broken-off copies are neither."""
+    from context_bench.engine import list_runs, list_watches
+
+    runs = [run.id for run in reversed(list_runs(source)) if run.status != "copying"]
+    watches = [watch.name for watch in reversed(list_watches(source)) if watch.status != "copying"]
+    if not runs and not watches:
+        raise BadInput(f"no run and no watch in {source.name}")
+    return runs, watches
+
+
+def _tell_run(copied: Any, where: str) -> None:
+    if copied.there:
+        _say(f"{copied.name} is in {where} already")
+    else:
+        _say(f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies")
+
+
+def _tell_watch(copied: Any, where: str) -> None:
+    if copied.there:
+        _say(f"watch {copied.name} is in {where} already")
+    else:
+        _say(f"copied watch {copied.name} to {where}: {copied.records:,} records")
+
+
+def _say(told: str) -> None:
     from context_bench.reports.text import visible
 
-    if copied.there:
-        told = f"{copied.name} is in {where} already"
-    else:
-        told = f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies"
     print(f"context-bench: {visible(told)}", file=sys.stderr)

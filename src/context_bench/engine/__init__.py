@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from context_bench.engine.progress import Progress, RichProgress
     from context_bench.engine.runner import Executed, execute, rescore
     from context_bench.engine.store.cleaning import purge
-    from context_bench.engine.store.copying import Copied, copy_run
+    from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
     from context_bench.engine.store.reading import canonical, differences, export, rows, same_examples
     from context_bench.engine.store.replies import StoredReplies
     from context_bench.engine.store.setups import setups
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Arm",
     "Copied",
+    "CopiedWatch",
     "Executed",
     "Progress",
     "RichProgress",
@@ -36,7 +37,9 @@ __all__ = [
     "WatchLog",
     "WatchRecord",
     "canonical",
+    "copy_replies",
     "copy_run",
+    "copy_watch",
     "differences",
     "execute",
     "export",
@@ -68,7 +71,10 @@ __getattr__, __dir__ = lazy(
         ".runner:rescore",
         ".store.cleaning:purge",
         ".store.copying:Copied",
+        ".store.copying:CopiedWatch",
+        ".store.copying:copy_replies",
         ".store.copying:copy_run",
+        ".store.copying:copy_watch",
         ".store.reading:canonical",
         ".store.reading:differences",
         ".store.reading:export",

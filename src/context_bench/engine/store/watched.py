@@ -17,7 +17,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.serializing import write_bodies
-from context_bench.engine.store.store import DONE, INTERRUPTED, RUNNING, Store, process_mark, still_alive
+from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, process_mark, still_alive
 
 _TURN = frozenset(field.name for field in fields(Turn))
 _FORWARDED = frozenset(field.name for field in fields(Forwarded))
@@ -26,7 +26,10 @@ _AT_ONCE = 200  # turns read at a time
 
 @dataclass(frozen=True, slots=True)
 class WatchRecord:
-    """A watch as the store knows it. `status`: running · done · interrupted (killed). Times in seconds since the epoch."""
+    """A watch as the store knows it. Times in seconds since the epoch.
+
+    `status`: running · done · interrupted (killed) · copying (a copy that is not whole yet).
+    """
 
     number: int
     name: str
@@ -128,7 +131,7 @@ def list_watches(store: Store) -> list[WatchRecord]:
 
 def watch_of(store: Store, name: str) -> WatchRecord:
     """The watch of this name, or the newest for `last`. Raises `UnknownName`."""
-    known = list_watches(store)
+    known = [watch for watch in list_watches(store) if watch.status != COPYING]  # half a watch is none
     found = next((watch for watch in known if name in ("last", watch.name)), None)
     if found is None:
         raise UnknownName("watch", name, [watch.name for watch in known[:20]])
