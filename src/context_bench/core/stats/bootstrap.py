@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.stats.clusters import MIN_CLUSTERS, codes_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 _CHUNK_CELLS = 100_000
-_KEPT_CELLS = 500_000  # 4 MB of draws
+_KEPT_GROUPS, _KEPT_CELLS = 255, 2_550_000  # so few that a byte holds how often one is drawn: 2.5 MB of draws
 #: So many clusters or more are gathered into so many blocks first, so that an interval takes no longer for a million rows than for 2,048.
 _MANY = _BLOCKS = 2_048
 #: Multiplications up to which OpenBLAS does a product in the thread that asks for it, and columns in one product.
@@ -35,10 +35,10 @@ def resampled_sums(columns: NDArray[Any], resamples: int = RESAMPLES, seed: int 
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     groups, width = columns.shape
     sums = np.empty((resamples, width))
-    drawn = _kept_draws(groups, resamples, seed) if groups * resamples <= _KEPT_CELLS else _draws(groups, resamples, seed)
+    kept = groups <= _KEPT_GROUPS and groups * resamples <= _KEPT_CELLS
     start = 0
-    for times in drawn:
-        _product(times, columns, sums[start : start + len(times)])
+    for times in _kept_draws(groups, resamples, seed) if kept else _draws(groups, resamples, seed):
+        _product(times.astype(np.float64, copy=False), columns, sums[start : start + len(times)])
         start += len(times)
     return sums
 
@@ -59,30 +59,33 @@ def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[Any]]:
     import numpy as np
 
     generator = np.random.Generator(np.random.SFC64(seed % 2**64))
-    draw = partial(_places, generator, groups)
     step = max(1, min(resamples, _CHUNK_CELLS // groups))
     times = np.empty((step, groups))
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
-        for row in range(rows):
-            times[row] = np.bincount(draw(), minlength=groups)
+        for row, places in enumerate(_places(generator, groups, rows)):
+            times[row] = np.bincount(places, minlength=groups)
         yield times[:rows]
 
 
-def _places(generator: Generator, groups: int) -> NDArray[Any]:
-    """So many places below `groups`. Of blocks, what `integers` gives, from the generator's own bits and in a third of the time."""
+def _places(generator: Generator, groups: int, rows: int) -> Iterable[NDArray[Any]]:
+    """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from the generator's own bits in a tenth of the time."""
     import numpy as np
 
-    if groups == _BLOCKS:
-        words = generator.bit_generator.random_raw(_BLOCKS // 4).astype("<u8", copy=False)
-        return words.view(np.uint16) >> np.uint16(17 - _BLOCKS.bit_length())
-    return generator.integers(0, groups, groups, dtype=np.uint16 if groups <= 2**16 else np.uint32)
+    if groups != _BLOCKS:
+        kind = np.uint16 if groups <= 2**16 else np.uint32
+        return (generator.integers(0, groups, groups, dtype=kind) for _ in range(rows))
+    words = generator.bit_generator.random_raw(rows * _BLOCKS // 4).astype("<u8", copy=False)
+    places: NDArray[Any] = words.view(np.uint16) >> np.uint16(17 - _BLOCKS.bit_length())
+    return places.reshape(rows, _BLOCKS)
 
 
 @lru_cache(maxsize=8)
 def _kept_draws(groups: int, resamples: int, seed: int) -> list[NDArray[Any]]:
-    """The same of few groups, drawn once: a report asks for dozens of intervals over the same sessions."""
-    return [times.copy() for times in _draws(groups, resamples, seed)]
+    """The same of few groups, drawn once: a report asks for dozens of intervals over the same examples."""
+    import numpy as np
+
+    return [times.astype(np.uint8) for times in _draws(groups, resamples, seed)]
 
 
 def cluster_sums(codes: NDArray[Any], *columns: NDArray[Any]) -> NDArray[Any]:
