@@ -69,7 +69,7 @@ def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[Any]]:
 
 
 def _places(generator: Generator, groups: int, rows: int) -> Iterable[NDArray[Any]]:
-    """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from the generator's own bits in a tenth of the time."""
+    """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from its own bits in a tenth of the time."""
     import numpy as np
 
     if groups != _BLOCKS:
