@@ -6,15 +6,19 @@ prefix is the longest common text in this order, counted in tokens.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 from context_bench.core.cachecost import common_prefix
 from context_bench.core.keys import canonical_json, stable_hash
+from context_bench.core.packed import digest_of, packed, unpacked
 from context_bench.core.wire import WireRequest
 
 Segment = tuple[str, str]  # (what it is, its text)
 Segments = list[Segment]
+
+_SEGMENT, _PROMPT = 300, 200  # bytes of Python's own for each, roughly
 
 
 def segments(request: WireRequest) -> Segments:
@@ -75,27 +79,30 @@ def common_characters(a: str, b: str) -> int:
 
 
 class Prompts:
-    """The prompts of one session in order. Each different segment is held and counted once, however many prompts repeat it.
+    """The prompts of one session in order. Each different segment is held, packed, and counted once, however many prompts repeat it.
 
-    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`.
+    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`. `held`: bytes that all of it takes, roughly.
     """
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self.lengths: list[int] = []
+        self.held = 0
         self._count = count
-        self._numbers: dict[Segment, int] = {}
-        self._known: Segments = []
+        self._numbers: dict[bytes, int] = {}
+        self._known: list[tuple[str, bytes]] = []
         self._tokens: list[int] = []
-        self._prompts: list[list[int]] = []
-        self._sums: list[list[int]] = []  # of each prompt: tokens before each segment, and in all
+        self._prompts: list[array[int]] = []
+        self._sums: list[array[int]] = []  # of each prompt: tokens before each segment, and in all
 
     def add(self, prompt: Segments) -> int:
         """Take the next prompt in; returns its tokens."""
-        numbers = [self._number(segment) for segment in prompt]
+        numbers = array("l", (self._number(*segment) for segment in prompt))
+        sums = array("q", [0, *accumulate(self._tokens[number] for number in numbers)])
         self._prompts.append(numbers)
-        self._sums.append([0, *accumulate(self._tokens[number] for number in numbers)])
-        self.lengths.append(self._sums[-1][-1])
-        return self.lengths[-1]
+        self._sums.append(sums)
+        self.held += _PROMPT + 16 * len(sums)
+        self.lengths.append(sums[-1])
+        return sums[-1]
 
     def shared(self, s: int, t: int) -> int:
         """Tokens of the longest common prefix of prompts s and t."""
@@ -104,17 +111,22 @@ class Prompts:
         tokens = self._sums[s][whole]
         if whole == min(len(one), len(other)):
             return tokens
-        (kind, text), (other_kind, other_text) = self._known[one[whole]], self._known[other[whole]]
-        partial = common_characters(text, other_text) if kind == other_kind else 0
+        (kind, data), (other_kind, other_data) = self._known[one[whole]], self._known[other[whole]]
+        if kind != other_kind:
+            return tokens
+        text = unpacked(data)
+        partial = common_characters(text, unpacked(other_data))
         return tokens + (self._count(text[:partial]) if partial else 0)
 
     def before(self, t: int, whole: int) -> int:
         """Tokens of the first `whole` segments of prompt t."""
         return self._sums[t][whole]
 
-    def _number(self, segment: Segment) -> int:
-        number = self._numbers.setdefault(segment, len(self._known))
+    def _number(self, kind: str, text: str) -> int:
+        digest = digest_of(kind, text)
+        number = self._numbers.setdefault(digest, len(self._known))
         if number == len(self._known):
-            self._known.append(segment)
-            self._tokens.append(self._count(segment[1]))
+            self._known.append((kind, packed(text)))
+            self._tokens.append(self._count(text))
+            self.held += _SEGMENT + len(self._known[-1][1])
         return number

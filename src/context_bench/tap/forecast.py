@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from context_bench.core.cachecost import CacheProfile, LiveCache
-from context_bench.core.prefix import Prompts, Segments, common, marks, segments
+from context_bench.core.prefix import Prompts, marks, segments
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest
 from context_bench.llm.cacherules import Priced, profile_for, rule_for
@@ -27,15 +27,14 @@ class _Cache:
     live: LiveCache
     marked: bool  # only what is marked is stored
     priced: bool
-    last: Segments
-    characters: int = 0
+    held: int = 0
 
 
 class Forecast:
-    """Predicts request by request. Texts are held in memory only, at most `characters` of them: the sessions longest unused go first."""
+    """Predicts request by request. Texts are held in memory only, packed, in at most `room` bytes: the sessions longest unused go first."""
 
-    def __init__(self, prices: Priced | None, *, counter_model: str | None = None, characters: int = 64_000_000) -> None:
-        self._prices, self._counter_model, self._room = prices, counter_model, characters
+    def __init__(self, prices: Priced | None, *, counter_model: str | None = None, room: int = 12_000_000) -> None:
+        self._prices, self._counter_model, self._room = prices, counter_model, room
         self._caches: OrderedDict[tuple[str, str], _Cache] = OrderedDict()
 
     def add(self, session: str, request: WireRequest, at: float) -> Predicted:
@@ -44,8 +43,8 @@ class Forecast:
         cache = self._caches.get((session, model)) or self._open(session, model)
         self._caches.move_to_end((session, model))
         prompt = segments(request)
-        self._account(cache, prompt)
         length = cache.prompts.add(prompt)
+        self._account(cache)
         t = len(cache.prompts.lengths) - 1
         stops = [cache.prompts.before(t, whole) for whole in marks(request)] if cache.marked else None
         read, written = cache.live.add(length, lambda s: cache.prompts.shared(s, t), at=at, stops=stops)
@@ -56,18 +55,15 @@ class Forecast:
         counter = counter_for(self._counter_model or model)
         priced = self._prices is not None and _knows(self._prices, model)
         live = LiveCache(profile_for(model, self._prices))
-        made = self._caches[session, model] = _Cache(Prompts(counter.count), live, rule_for(model).trigger == "marked", priced, [])
+        made = self._caches[session, model] = _Cache(Prompts(counter.count), live, rule_for(model).trigger == "marked", priced)
         return made
 
-    def _account(self, cache: _Cache, prompt: Segments) -> None:
-        whole, _ = common(cache.last, prompt)
-        fresh = sum(len(text) for _, text in prompt[whole:])
-        cache.last = prompt
-        cache.characters += fresh
-        self._room -= fresh
+    def _account(self, cache: _Cache) -> None:
+        self._room -= cache.prompts.held - cache.held
+        cache.held = cache.prompts.held
         while self._room < 0 and len(self._caches) > 1:
             _, dropped = self._caches.popitem(last=False)
-            self._room += dropped.characters
+            self._room += dropped.held
 
 
 def _knows(prices: Priced, model: str) -> bool:

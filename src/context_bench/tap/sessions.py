@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.cachecost import common_prefix
 from context_bench.core.keys import stable_hash
-from context_bench.core.prefix import Segments, common, segments
+from context_bench.core.packed import digest_of
+from context_bench.core.prefix import Segments, segments
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wires.shared import load_json
 from context_bench.tap.matching import KEY_HEADERS
@@ -48,7 +50,8 @@ class Session:
     owner: str
     origin: str
     turns: int = 0
-    last: Segments = field(default_factory=list)
+    last: list[bytes] = field(default_factory=list)  # digests of the latest request's segments
+    head: int = 0  # how many of these are what all sessions of a program share
     failed: bool = False  # the latest request had no usable answer
     recent: deque[tuple[bytes, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
@@ -76,18 +79,19 @@ class Sessions:
         """Where this request, which is over, stands. `reply`: the beginning of its answer."""
         owner = self._owner(exchange)
         prompt = segments(request)
-        session = self._find(exchange, request, owner, prompt)
+        digests = [digest_of(kind, text) for kind, text in prompt]
+        session = self._find(exchange, request, owner, prompt, digests)
         self._sessions.move_to_end(session.identity)
         before = next((turn for digest, turn in session.recent if digest == exchange.digest), None)
         if before is None:
             session.turns += 1
             session.recent.append((exchange.digest, session.turns))
-        session.last = prompt
+        session.last, session.head = digests, _head(prompt)
         session.failed = exchange.status is None or exchange.status >= 400 or exchange.error is not None
         self._remember_reply(reply, request, session)
         return Place(session, session.turns if before is None else before, before is not None)
 
-    def _find(self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments) -> Session:
+    def _find(self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]) -> Session:
         told = told_session(exchange, request.params)
         if told is not None:
             identity = f"told {owner} {told}"
@@ -95,12 +99,12 @@ class Sessions:
         replied = self._replies.get(str(request.params.get("previous_response_id")), "")
         if replied in self._sessions:
             return self._sessions[replied]
-        found = self._continued(owner, exchange, request, prompt)
+        found = self._continued(owner, exchange, request, digests)
         if found is not None:
             return found
         return self._new(f"from {owner} {self._made}", owner, stable_hash(prompt))
 
-    def _continued(self, owner: str, exchange: Exchange, request: WireRequest, prompt: Segments) -> Session | None:
+    def _continued(self, owner: str, exchange: Exchange, request: WireRequest, digests: list[bytes]) -> Session | None:
         """The session that this request goes on with: whose latest request it repeats at its start, beyond system texts."""
         mine = [session for session in self._sessions.values() if session.owner == owner and not session.identity.startswith("told")]
         if not any(message.role in ("assistant", "tool") for message in request.messages):  # a beginning, unless it is a second try
@@ -108,8 +112,8 @@ class Sessions:
             return next(again, None)
         best: tuple[tuple[bool, int, int], Session] | None = None
         for order, session in enumerate(mine):
-            whole, _ = common(session.last, prompt)
-            if whole <= _head(session.last):
+            whole = common_prefix(session.last, digests)
+            if whole <= session.head:
                 continue
             rank = (whole == len(session.last), whole, order)
             if best is None or rank > best[0]:

@@ -1,6 +1,7 @@
 """What caches would make of prompts: by session and model, marks followed, texts bounded."""
 
 import datetime
+import random
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_without_a_price_there_is_no_money_but_there_are_tokens():
 
 
 def test_the_oldest_sessions_go_when_there_is_no_more_room():
-    forecast, words = Forecast(PRICES, characters=40_000), "harbour " * 2000
+    forecast, words = Forecast(PRICES, room=40_000), random.Random(0).randbytes(16_000).hex()
     for session in ("a", "b", "c"):
         forecast.add(session, chat(words + session), 0.0)
     assert forecast.add("c", chat(words + "c"), 0.0).read > 1024
