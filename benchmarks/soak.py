@@ -5,9 +5,10 @@
 Whichever of `--minutes` and `--requests` comes first ends the faults; what is under way then ends in peace. Everything is on loopback and
 in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a proxy that halves contexts) and
 four controls, a tap in a process of its own before the provider, a judge, a viewer that is looked at all the while. For a third
-of the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP), and their tap is killed; then come long ones with the provider's
-faults and halts only, whose memory is looked at. Each round is played again undisturbed into another store, and both reports are compared.
-Exit code 1 if an invariant is broken.
+of the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP), and their tap is killed; then comes one that takes the rest of
+the time, with the provider's faults and halts only, in one process whose memory can be judged. When the time is over each round is
+played again undisturbed into another store, and both reports are compared. At the end stands a table in Markdown. Exit code 1 if an
+invariant is broken.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import soak_books
 import soak_faults
+import soak_told
 import soak_watch
 from soak_programs import Broken, Programs, free_port, listening
 from viewer import Browser
@@ -38,7 +40,6 @@ from context_bench.testing.hostile import Hostile
 from context_bench.testing.proxies import MisbehavingProxy
 
 ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and second tries among them
-ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
@@ -63,8 +64,9 @@ class Round:
     data: Path
     kills: int = 0
     taps: int = 0
-    halts: int = 0
+    halts: list[tuple[float, float]] = field(default_factory=list)  # from when to when, seconds since the epoch
     starts: int = 0
+    told: str = ""  # its report in canonical JSON
     codes: list[int] = field(default_factory=list)
 
     @property
@@ -86,8 +88,10 @@ class Soak:
         self.programs = Programs(folder)
         self.broken = self.programs.broken
         self.rounds: list[Round] = []
-        self.began, self.pace = time.monotonic(), 1.0  # requests a second with faults on, at best
-        self.views = 0
+        self.began = time.monotonic()
+        self.working, self.worked = 0.0, 0  # seconds that runs took with faults on, and requests in them
+        self.views = self.equal = 0
+        self.sums: Counter[str] = Counter()
 
     async def start_tap(self) -> None:
         """Start the tap, on the same port each time."""
@@ -131,24 +135,29 @@ class Soak:
             failed = sum(soak_books.failures(told).values())
         if failed:
             self.broken.append(f"{round_.name}: {failed} rows still fail after {OWN_RETRIES} resumes")
-        was, self.faults.on = self.faults.on, False
+        round_.told = told
+
+    async def compare(self, round_: Round) -> None:
+        """The round once more in peace, and both reports."""
+        self.faults.on = False
         before = [len(provider.log) for provider in (self.direct, self.behind, self.judge)]
         await self._once(round_, [], calm=True)
         for provider, length in zip((self.direct, self.behind, self.judge), before, strict=True):
             del provider.log[length:]  # it is no part of the books
-        self.faults.on = was
-        calm = await self.report(round_, self.calm_store)
-        if differ := differences(told, calm):
+        told, calm = round_.told, await self.report(round_, self.calm_store)
+        if differ := soak_told.differences(told, calm):
             (self.folder / f"{round_.name}.disturbed.json").write_text(told)
             (self.folder / f"{round_.name}.calm.json").write_text(calm)
             self.broken.append(f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(differ[:12])}")
         else:
-            print(f"  its report is that of the undisturbed run ({len(calm):,} characters, attempts apart)", flush=True)
+            self.equal += 1
+            print(f"{round_.name}: its report is that of the undisturbed run ({len(calm):,} characters, attempts apart)", flush=True)
 
     async def _once(self, round_: Round, pending: list[Event], *, calm: bool = False) -> int:
         """One start of the round's command, to its end or its violent death; the exit code."""
         if not calm:
             round_.starts += 1
+        began, was = time.monotonic(), self.requests()
         process = await self.programs.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
         watched = next(each for each in reversed(self.programs.watched) if each.pid == process.pid)
         reader = asyncio.create_task(process.communicate())
@@ -168,6 +177,8 @@ class Soak:
             await self.programs.end("calm" if calm else "run", signal.SIGKILL)
             await reader
         code = process.returncode or 0
+        if not calm and self.faults.on:
+            self.working, self.worked = self.working + time.monotonic() - began, self.worked + self.requests() - was
         if not calm:
             round_.codes.append(code)
         if code not in (0, 1, 2, -signal.SIGKILL):
@@ -179,10 +190,11 @@ class Soak:
             round_.kills += 1
             process.kill()
         elif what == "halt":
-            round_.halts += 1
+            since = time.time()
             process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(self.random.uniform(1, 8))
             process.send_signal(signal.SIGCONT)
+            round_.halts.append((since, time.time()))
         else:
             round_.taps += 1
             await self.programs.end("tap", signal.SIGKILL)
@@ -214,7 +226,14 @@ class Soak:
                 f"billed ${each.billed:.6f}, booked ${each.booked:.6f}",
                 flush=True,
             )
+            for place, count in beyond.items():
+                told = [(one.error, one.halted(round_.halts)) for one in each.unanswered.get(place, [])]
+                print(f"    example {place}: {count} in the ledger only; without an answer (error, halted meanwhile): {told}", flush=True)
+            self.sums["outside"] += each.outside(round_.halts)
+            self.sums.update({"seen": sum(each.seen.values()), "kept": sum(each.kept.values()), "missing": sum(missing.values())})
+            self.sums.update({"beyond": sum(beyond.values())})
             self._check_books(round_, name, each, homeless)
+        self.sums.update({"owed": found.owed, "lost": found.lost, "doubled": found.doubled})
         for what, count in (("lost", found.lost), ("doubled", found.doubled), ("untold failures", found.failed - found.told)):
             if count:
                 self.broken.append(f"{round_.name}: {count} rows {what}")
@@ -226,6 +245,8 @@ class Soak:
             self.broken.append(
                 f"{round_.name}: {len(missing)} examples at {name} have requests that are not in the ledger; {in_flight} may"
             )
+        if odd := books.unexplained():
+            self.broken.append(f"{round_.name}: {odd} attempts at {name} were answered by the ledger, and never reached the provider")
 
     # --- the whole --------------------------------------------------------------------------------------------------------------
 
@@ -249,22 +270,20 @@ class Soak:
         number += number % 2  # the next are streamed
         while not self.over(0.9):
             left = self.began + 60 * self.asked.minutes - time.monotonic()
-            size = int(max(40, 0.7 * left * self.pace / PER_EXAMPLE))
+            size = int(max(40, 0.95 * left * self.worked / max(1.0, self.working) / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
             halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
             await self.play(self.prepared(number, size, halts))
+        for round_ in self.rounds:
+            await self.compare(round_)
 
     async def watch(self) -> None:
         """Look at the processes every second, and end the faults when it is time."""
-        counts: deque[int] = deque(maxlen=20)
         while True:
             for each in self.programs.watched:
                 each.look()
-            counts.append(self.requests() if self.faults.on else 0)
-            if counts[0] and counts[-1]:
-                self.pace = max(self.pace, (counts[-1] - counts[0]) / counts.maxlen)
             if self.over():
                 self.faults.on = False
             await asyncio.sleep(1)
@@ -329,33 +348,30 @@ class Soak:
         print("  " + ", ".join(f"{case} {count:,}" for case, count in sorted(cases.items())))
         done = Counter[str]()
         for round_ in self.rounds:
-            done.update({"SIGKILL": round_.kills, "SIGSTOP": round_.halts, "tap killed": round_.taps, "starts": round_.starts})
+            done.update({"SIGKILL": round_.kills, "SIGSTOP": len(round_.halts), "tap killed": round_.taps, "starts": round_.starts})
         print(f"{len(self.rounds)} rounds: " + ", ".join(f"{what} {count}" for what, count in done.items()))
-        for name in ("run", "tap", "viewer"):
-            print(soak_watch.told([each for each in self.programs.watched if each.name == name and each.samples], name))
+        found = [kind for name in ("run", "tap", "viewer") if (kind := soak_watch.kind(self.programs.watched, name)) is not None]
+        self.broken += [kind.broken for kind in found if kind.broken is not None]
         if self.asked.samples:
             soak_watch.write(self.programs.watched, self.asked.samples, self.began)
         print("\n".join(f"BROKEN: {what}" for what in self.broken) or "every invariant held")
+        print(f"\n{soak_told.table(self.figures(requests, kinds, done), found)}\n\n{soak_watch.RULE}")
 
-
-def differences(one: str, other: str) -> list[str]:
-    """Where two reports differ: path, value, value. Attempts may, and which of several equal answers it was that a judge was paid for."""
-    found: list[str] = []
-    _differ(json.loads(one), json.loads(other), "", found.append)
-    return found
-
-
-def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -> None:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in {**one, **other}:
-            if key in ATTEMPTS or (key == "judge" and path.endswith(".usage")):
-                continue
-            _differ(one.get(key), other.get(key), f"{path}.{key}", add)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for place, (a, b) in enumerate(zip(one, other, strict=True)):
-            _differ(a, b, f"{path}[{place}]", add)
-    elif one != other:
-        add(f"{path}: {str(one)[:80]} instead of {str(other)[:80]}")
+    def figures(self, requests: int, kinds: Counter[str], done: Counter[str]) -> dict[str, str]:
+        """What happened and what held, by name."""
+        sums = self.sums
+        return {
+            f"{self.asked.minutes:g} minutes, seed {self.asked.seed}": "**held**" if not self.broken else f"**{len(self.broken)} broken**",
+            "requests, by the provider's own log; pages of the viewer": f"{requests:,}; {self.views:,}",
+            "faults injected": f"{sum(kinds.values()):,}: " + ", ".join(f"{name} {count:,}" for name, count in kinds.most_common()),
+            "SIGKILL, SIGSTOP, tap killed, starts": ", ".join(str(done[name]) for name in ("SIGKILL", "SIGSTOP", "tap killed", "starts")),
+            "rows owed; lost, doubled": f"{sums['owed']:,}; {sums['lost']}, {sums['doubled']}",
+            "report against that of an undisturbed run": f"equal in {self.equal} of {len(self.rounds)} rounds",
+            "attempts in the provider's log; in the ledger of rows": (
+                f"{sums['seen']:,}; {sums['kept']:,} (not in the ledger {sums['missing']}, all of work that was killed; "
+                f"in the ledger only {sums['beyond']}, without an answer, {sums['beyond'] - sums['outside']} of them under way in a SIGSTOP)"
+            ),
+        }
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,21 @@ from context_bench.engine import Store, rows, run_of
 from context_bench.engine.store import schema
 from context_bench.testing.hostile import Asked
 
+_ADDRESS = re.compile(r"https?://\S+")
 INPUT, OUTPUT = 1e-6, 2e-6  # dollars a token, as the runs are told
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt in the ledger: when it began and ended (seconds since the epoch), and its failure."""
+
+    began: float
+    ended: float
+    error: str
+
+    def halted(self, halts: Iterable[tuple[float, float]]) -> bool:
+        """Was the program halted at any time while it was under way?"""
+        return any(self.began <= end and begin <= self.ended for begin, end in halts)
 
 
 @dataclass
@@ -26,6 +41,7 @@ class Books:
     kept: Counter[int] = field(default_factory=Counter)
     billed: float = 0.0  # dollars of the usage that the provider sent whole
     booked: float = 0.0  # dollars in the ledger
+    unanswered: dict[int, list[Attempt]] = field(default_factory=dict)  # by example: what the ledger says had no answer
 
     def missing(self) -> Counter[int]:
         """Requests that the provider saw and the ledger does not have."""
@@ -34,6 +50,15 @@ class Books:
     def beyond(self) -> Counter[int]:
         """Attempts that never reached the provider."""
         return self.kept - self.seen
+
+    def unexplained(self) -> int:
+        """Attempts beyond those that the provider saw, of which the ledger does not say that they had no answer."""
+        return sum((self.beyond() - Counter({place: len(each) for place, each in self.unanswered.items()})).values())
+
+    def outside(self, halts: Iterable[tuple[float, float]]) -> int:
+        """Attempts beyond those that the provider saw, of which none can have been cut short by a halt of the program."""
+        halted = Counter({place: sum(one.halted(halts) for one in each) for place, each in self.unanswered.items()})
+        return sum((self.beyond() - halted).values())
 
 
 def dollars(usage: Usage | None) -> float:
@@ -64,9 +89,24 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
     )
     found = {name: Books() for name in (*endpoint_of.values(), "tapped")}
     homeless = 0
+    failed = (
+        select(endpoints.url, plan.position, calls.started, calls.seconds, calls.status, calls.error)
+        .select_from(schema.calls)
+        .join(schema.endpoints, endpoints.id == calls.endpoint)
+        .join(schema.plan, (plan.run == calls.run) & (plan.output == calls.output))
+        .where(calls.run == number, calls.error.is_not(None), calls.usage.is_(None))
+    )
+
+    def books_of(url: str) -> Books:
+        return found[next((name for begin, name in endpoint_of.items() if url.startswith(begin)), "tapped")]
+
     with store.reading() as connection:
+        for url, position, started, seconds, status, error in connection.execute(failed):
+            if status in (None, 502):  # 502: what stands in between did not reach the provider either
+                attempt = Attempt(started, started + seconds, _ADDRESS.sub("…", error)[:90])
+                books_of(url).unanswered.setdefault(position, []).append(attempt)
         for url, position, count, cost in connection.execute(query):
-            books = found[next((name for begin, name in endpoint_of.items() if url.startswith(begin)), "tapped")]
+            books = books_of(url)
             books.booked += cost or 0.0
             if position is None:
                 homeless += count

@@ -8,10 +8,16 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-WARM = 90.0  # seconds in which a process still fills its caches
-BLOCK = 30.0  # seconds of samples that are taken together: neighbours are not independent
+#: Seconds in which a process still fills its caches: a run its libraries and tables of words, a tap its last conversations, a viewer the
+#: database's page caches and its summaries.
+WARM = {"run": 60.0, "tap": 240.0, "viewer": 300.0}
+BLOCK = 30.0  # seconds of samples that are taken together
+HALF_HOUR = 0.5  # hours over which a slope is judged
+NOISE = 3.0  # MB by which the memory of one process differs from one look to the next
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
 
 
@@ -48,7 +54,7 @@ class Watched:
 
     def warm(self) -> list[Sample]:
         """The samples after the process has filled its caches, while it was busy."""
-        return [sample for sample in self.samples if self.samples[0].at + WARM <= sample.at <= self.busy]
+        return [sample for sample in self.samples if self.samples[0].at + WARM.get(self.name, 0.0) <= sample.at <= self.busy]
 
 
 @dataclass(frozen=True)
@@ -60,28 +66,57 @@ class Slope:
     high: float
     minutes: float  # that were looked at
     blocks: int
+    lives: int  # processes that were looked at
+
+    @property
+    def verdict(self) -> str:
+        """By the rule that `RULE` says."""
+        if self.low <= 0 <= self.high:
+            wide = (self.high - self.low) / 2 * HALF_HOUR > 5 * NOISE
+            return "0 within a wide interval: looked at too shortly" if wide else "0 within its interval"
+        if abs(self.slope) * HALF_HOUR < NOISE:
+            return f"{self.slope * HALF_HOUR:+.1f} MB in half an hour, less than the noise"
+        return "falls" if self.slope < 0 else "GROWS"
+
+
+RULE = (
+    f"A slope counts as 0 if its 95 % interval covers 0, or if half an hour of it is less than {NOISE:g} MB. Least squares over means "
+    f"of {BLOCK:g} s, a level for each life of a program, the interval widened by how alike neighbours are; left out: the first "
+    + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
+    + ", and a run's last look at all its rows."
+)
 
 
 def slope(processes: list[Watched]) -> Slope | None:
-    """The common slope of the memory of processes of one kind, each with a level of its own, by least squares over means of blocks."""
-    x: list[float] = []
-    y: list[float] = []
-    minutes, levels = 0.0, 0
-    for process in processes:
-        points = list(_blocks(process.warm()))
-        if len(points) < 3:
-            continue
-        mean_x, mean_y = (statistics.fmean(values) for values in zip(*points, strict=True))
-        x += [at - mean_x for at, _ in points]
-        y += [memory - mean_y for _, memory in points]
-        minutes, levels = minutes + 60 * (points[-1][0] - points[0][0]), levels + 1
-    spread, free = sum(at * at for at in x), len(x) - levels - 1
-    if free < 1 or not spread:
+    """The common slope of the memory of processes of one kind, each with a level of its own."""
+    lives = [points for process in processes if len(points := list(_blocks(process.warm()))) >= 3]
+    centred = [_centred(points) for points in lives]
+    spread = sum(at * at for life in centred for at, _ in life)
+    if not spread:
         return None
-    found = sum(at * memory for at, memory in zip(x, y, strict=True)) / spread
-    left = sum((memory - found * at) ** 2 for at, memory in zip(x, y, strict=True)) / free
-    margin = _t(free) * math.sqrt(left / spread)
-    return Slope(found, found - margin, found + margin, minutes, len(x))
+    found = sum(at * memory for life in centred for at, memory in life) / spread
+    left = [[memory - found * at for at, memory in life] for life in centred]
+    count = sum(map(len, left))
+    alike = _alike(left)
+    free = int(count * (1 - alike) / (1 + alike)) - len(lives) - 1  # neighbours that are alike say less than so many
+    if free < 1:
+        return None
+    variance = sum(each * each for life in left for each in life) / (count - len(lives) - 1)
+    margin = _t(free) * math.sqrt(variance / spread * (1 + alike) / (1 - alike))
+    minutes = sum(60 * (points[-1][0] - points[0][0]) for points in lives)
+    return Slope(found, found - margin, found + margin, minutes, count, len(lives))
+
+
+def _centred(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    mean_x, mean_y = (statistics.fmean(values) for values in zip(*points, strict=True))
+    return [(at - mean_x, memory - mean_y) for at, memory in points]
+
+
+def _alike(left: list[list[float]]) -> float:
+    """Correlation of neighbouring residuals, 0 to 0.8."""
+    both = sum(a * b for life in left for a, b in pairwise(life))
+    own = sum(each * each for life in left for each in life)
+    return min(0.8, max(0.0, both / own)) if own else 0.0
 
 
 def _blocks(samples: list[Sample]) -> Iterator[tuple[float, float]]:
@@ -99,22 +134,52 @@ def _t(free: int) -> float:
     return _T[max(known for known in _T if known <= free)]
 
 
-def told(processes: list[Watched], name: str) -> str:
-    """One line about all processes of a kind."""
-    if not processes:
-        return f"{name}: none"
-    longest = max(processes, key=lambda each: len(each.samples))
-    looked = longest.warm() or longest.samples
+@dataclass(frozen=True)
+class Kind:
+    """All processes of one program: of the longest life, what it took when it was warm and at its end; of all, the most."""
+
+    name: str
+    lives: int
+    memory: tuple[float, float, float]  # MB: warm, last, most
+    files: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    slope: Slope | None
+
+    @property
+    def broken(self) -> str | None:
+        """What is wrong, if anything is."""
+        if self.slope is not None and self.slope.verdict == "GROWS":
+            return f"the memory of the {self.name} grows: {self.trend}"
+        if self.files[1] > self.files[0] + FILES:
+            return f"the {self.name} had {self.files[0]} files open and has {self.files[1]}"
+        return None
+
+    @property
+    def trend(self) -> str:
+        """The slope in words."""
+        if self.slope is None:
+            return "too short for a slope"
+        one = self.slope
+        where = f"{one.minutes:.0f} min in {one.lives} {'life' if one.lives == 1 else 'lives'}, {one.blocks} blocks"
+        return f"{one.slope:+.1f} MB/h [{one.low:+.1f}, {one.high:+.1f}] over {where}: {one.verdict}"
+
+
+FILES = 32  # connections that may be open at one look more than at another
+
+
+def kind(processes: list[Watched], name: str) -> Kind | None:
+    """The processes of this name; `None` if there were none."""
+    mine = [each for each in processes if each.name == name and each.samples]
+    if not mine:
+        return None
+    longest = max(mine, key=lambda each: len(each.samples))
+    looked = longest.warm() or [each for each in longest.samples if each.at <= longest.busy] or longest.samples
     first, last = looked[0], looked[-1]
-    peak, files = (max(getattr(sample, what) for each in processes for sample in each.samples) for what in ("memory", "files"))
-    grown = slope(processes)
-    trend = "too short for a slope"
-    if grown is not None:
-        trend = f"{grown.slope:+.1f} MB/hour [{grown.low:+.1f}, {grown.high:+.1f}] over {grown.minutes:.0f} min in {grown.blocks} blocks"
-    return (
-        f"{name}: {len(processes)} processes; longest: {first.memory:.0f} → {last.memory:.0f} MB, peak of all {peak:.0f}; {trend}; "
-        f"files {first.files} → {last.files} (most {files}), threads {first.threads} → {last.threads}"
-    )
+
+    def three(what: str) -> tuple[Any, Any, Any]:
+        return getattr(first, what), getattr(last, what), max(getattr(sample, what) for each in mine for sample in each.samples)
+
+    return Kind(name, len(mine), three("memory"), three("files"), three("threads"), slope(mine))
 
 
 def write(processes: list[Watched], out: Path, since: float) -> None:
