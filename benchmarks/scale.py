@@ -5,7 +5,9 @@
 For each n a real `context-bench run`: examples streamed from JSON lines, a system and an evaluator in Python in its process (no network, so
 that what is seen is the program), `answer_quality` beside them, everything kept. Then the same command again, where nothing is owed, and
 `context-bench show` as HTML and as CSV. Every command is a process of its own. *Peak* is its largest resident set; that of the run is read
-twice, when all rows are in the store and at its end, for the first is the engine and the second the statistics and the table. Planning
+twice, when all rows are in the store and at its end, for the first is the engine and the second the statistics and the table; what it may
+grow by is printed below it: 20 MB, and 8 bytes a row for its id and each of its scores, which statistics need all at once. A report's CPU a
+row is the difference to the n before (resampling costs the same at any n), beside `json.loads` of the stored rows. Planning
 is the time from the start of the second run until it says that the rows were in the store, less that of a run of one example; beside it,
 `json.loads` of the same rows in this process. CPU is user + system. `--folder`: where data and stores go, and stay. `--browser`: let
 Chromium open the HTML report (needs playwright).
@@ -23,9 +25,12 @@ import sys
 import tempfile
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
+
+import scale_table
 
 HERE = Path(__file__).parent
 WORDS = [
@@ -46,6 +51,7 @@ WORDS = [
     "winter",
     "market",
 ]
+SOME = 20_000  # rows, of which `json.loads` is measured
 ALREADY = "were already in the store"
 
 
@@ -102,15 +108,18 @@ def run(command: list[str], store: Path | None = None) -> Took:
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONUNBUFFERED": "",
     }
-    began, stored, said = time.perf_counter(), None, None
+    began, stored, said, before = time.perf_counter(), None, None, 0.0
     with tempfile.TemporaryFile() as spoken:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=spoken, env=environment)
         while True:
             ended, status, used = os.wait4(process.pid, os.WNOHANG)
             if ended:
                 break
-            if store is not None and stored is None and finished(store):
-                stored = (*_now(process.pid), time.perf_counter() - began)
+            if store is not None and stored is None:
+                peak, cpu = _now(process.pid)
+                if finished(store):
+                    stored = before, cpu, time.perf_counter() - began
+                before = peak  # surely of storing alone: statistics follow at once
             if said is None and ALREADY.encode() in os.pread(spoken.fileno(), 10_000, 0):
                 said = (_now(process.pid)[1], time.perf_counter() - began)
             time.sleep(0.05 if time.perf_counter() - began < 60 else 0.5)
@@ -152,6 +161,8 @@ class Measured:
     bytes_html: int
     rows_html: int
     parsed: float  # CPU s
+    table: Took
+    loaded: float = 0.0  # CPU s for `json.loads` of what reports read of a row
     opened: float | None = None
 
 
@@ -172,7 +183,9 @@ def measure(n: int, size: int, workers: int, folder: Path, browser: bool) -> Mea
     show = [*program, "show", "r", "--store", str(store), "--output"]
     html = told(n, "HTML", run([*show, "html", "--out", str(page)]))
     csv = told(n, "CSV", run([*show, "csv", "--out", str(folder / f"{n}.csv")]))
-    found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page), parsed)
+    shown = told(n, "table", run([*show, "table", "--out", str(folder / f"{n}.txt")]))
+    found = Measured(n, first, again, html, csv, stored, page.stat().st_size, rows_in(page), parsed, shown)
+    found.loaded = loads(stored_rows(store, SOME)) / min(n, SOME)
     if browser:
         found.opened = opened(page)
     return found
@@ -185,6 +198,16 @@ def loads(data: Path) -> float:
         for each in file:
             json.loads(each)
         return time.process_time() - began
+
+
+def stored_rows(store: Path, n: int) -> Path:
+    """What reports read of the first `n` rows, as JSON lines."""
+    from context_bench.engine import open_store, rows
+
+    out = store.with_suffix(".rows")
+    with open_store(store) as opened, out.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(asdict(row)) + "\n" for row in islice(rows(opened, "r"), n))
+    return out
 
 
 def told(n: int, what: str, took: Took) -> Took:
@@ -240,69 +263,7 @@ def opened(page: Path) -> float:
         return time.perf_counter() - began
 
 
-# --- the table -------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Table:
-    """Lines of figure, values, target."""
-
-    sizes: list[int]
-    lines: list[tuple[str, list[str], str]] = field(default_factory=list)
-
-    def add(self, figure: str, values: list[float | None], target: str = "", form: str = "{:,.1f}") -> None:
-        self.lines.append((figure, ["-" if value is None else form.format(value) for value in values], target))
-
-    def __str__(self) -> str:
-        heads = [f"n = {n:,}" for n in self.sizes]
-        text = [f"{'figure':<44}{''.join(f'{head:>15}' for head in heads)}  target"]
-        text += [f"{figure:<44}{''.join(f'{value:>15}' for value in values)}  {target}" for figure, values, target in self.lines]
-        return "\n".join(text)
-
-
-def table(found: list[Measured], least: Measured) -> Table:
-    """All figures; `least`: the run of one example, whose start-up is taken off."""
-    made = Table([each.n for each in found])
-    smaller = [None, *found[:-1]]
-    stored = [None if each.first.stored is None else each.first.stored for each in found]
-
-    def growth(now: float | None, before: float | None) -> float | None:
-        return None if now is None or before is None else now - before
-
-    engine = [None if each is None else each[0] for each in stored]
-    made.add("peak MB until all rows were stored", engine)
-    flat = "<= 10 (1k to 50k), <= 20 (10^5 to 10^6)"
-    made.add("  more than the n before", [growth(now, before) for now, before in zip(engine, [None, *engine[:-1]], strict=True)], flat)
-    made.add("peak MB with statistics and table", [each.first.peak for each in found])
-    made.add(
-        "  more than the n before",
-        [before and each.first.peak - before.first.peak for each, before in zip(found, smaller, strict=True)],
-        flat,
-    )
-    cpu = [None if at is None else 1000 * (at[1] - least.first.cpu) / each.n for at, each in zip(stored, found, strict=True)]
-    made.add("CPU ms a row until stored", cpu, form="{:,.3f}")
-    made.add(
-        "CPU s for statistics and table", [None if at is None else each.first.cpu - at[1] for at, each in zip(stored, found, strict=True)]
-    )
-    made.add(
-        "rows a second, wall", [None if at is None else each.n / at[2] for at, each in zip(stored, found, strict=True)], form="{:,.0f}"
-    )
-    made.add("store, bytes a row", [(each.bytes_stored - least.bytes_stored) / each.n for each in found], form="{:,.0f}")
-    base = least.again.said or (0.0, 0.0)
-    made.add("taking up again, planning: wall s", [each.again.said and each.again.said[1] - base[1] for each in found], "<= 10 (10^6)")
-    made.add("  CPU s", [each.again.said and each.again.said[0] - base[0] for each in found])
-    made.add(
-        "    x bare json.loads of the rows", [each.again.said and (each.again.said[0] - base[0]) / each.parsed for each in found], "<= 2"
-    )
-    made.add("  peak MB of all of it", [each.again.peak for each in found])
-    for name, took in (("HTML", [each.html for each in found]), ("CSV", [each.csv for each in found])):
-        made.add(f"show as {name}: CPU s", [each.cpu for each in took])
-        made.add("  peak MB", [each.peak for each in took], "bounded")
-    made.add("HTML report, MB", [each.bytes_html / 1e6 for each in found])
-    made.add("  rows in it, parsed", [each.rows_html for each in found], form="{:,.0f}")
-    if any(each.opened is not None for each in found):
-        made.add("  s until Chromium shows rows", [each.opened for each in found], form="{:,.2f}")
-    return made
+# --- all of it -------------------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -322,7 +283,7 @@ def main() -> None:
         for n in asked.n:
             found.append(measure(n, asked.bytes, asked.workers, folder, asked.browser))
         print(f"contexts of {asked.bytes:,} bytes, {asked.workers} in flight; one pass each, load {os.getloadavg()[0]:.1f}")
-        print(table(found, least))
+        print(scale_table.table(found, least))
 
 
 if __name__ == "__main__":
