@@ -124,6 +124,7 @@ async def carry_out(
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.cli import dryrun, parts, preflight
     from context_bench.engine import open_store
+    from context_bench.engine.collecting import rare_collections
 
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)
@@ -136,7 +137,8 @@ async def carry_out(
         spend = around.spend or parts.spend(options, store, name)
         await preflight.check_systems(options, around, arms, evaluators, spend)
         manifest = parts.manifest(options, data, cells, {**_circumstances(options, around, prices), **more})
-        return await _run_and_report(options, around, store, name, cells, data, evaluators, manifest, spend)
+        with rare_collections():
+            return await _run_and_report(options, around, store, name, cells, data, evaluators, manifest, spend)
 
 
 async def _run_and_report(
