@@ -41,7 +41,7 @@ class LineOfJson(NamedTuple):
 def lines_of_json(path: Path) -> Generator[LineOfJson, None, None]:
     """Every line of a file that is not blank. A byte-order mark and CRLF are fine."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=2**18) as file:  # a line that goes beyond the buffer is read byte by byte
             yield from _lines_of_json(_bounded(file, str(path)), str(path))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
