@@ -368,8 +368,8 @@ class Soak:
             "rows owed; lost, doubled": f"{sums['owed']:,}; {sums['lost']}, {sums['doubled']}",
             "report against that of an undisturbed run": f"equal in {self.equal} of {len(self.rounds)} rounds",
             "attempts in the provider's log; in the ledger of rows": (
-                f"{sums['seen']:,}; {sums['kept']:,} (not in the ledger {sums['missing']}, all of work that was killed; "
-                f"in the ledger only {sums['beyond']}, without an answer, {sums['beyond'] - sums['outside']} of them under way in a SIGSTOP)"
+                f"{sums['seen']:,}; {sums['kept']:,} (not in the ledger {sums['missing']}, all of killed work; "
+                f"in the ledger only {sums['beyond']}, all without an answer, {sums['beyond'] - sums['outside']} in a SIGSTOP)"
             ),
         }
 

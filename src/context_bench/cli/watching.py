@@ -185,7 +185,7 @@ def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forward
     """Records of requests to models: what `replay` reads."""
     if sink is None:
         return None
-    from context_bench.tap.watch import PROMPTS
+    from context_bench.tap.measuring import PROMPTS
 
     return lambda record: sink(record) if record.wire in PROMPTS else None
 

@@ -1,0 +1,136 @@
+"""A tap in front, and one behind if something stands between the two: what both saw, paired, as events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from context_bench.core.clock import Clock
+from context_bench.tap.pairing import Pairing, Seen
+from context_bench.tap.reading import Sink
+from context_bench.tap.records import Exchange
+from context_bench.tap.server import Tap
+from context_bench.tap.sessions import Place
+
+ArmName = Literal["main", "shadow"]
+
+
+@dataclass(slots=True)
+class Event:
+    """What an arm's taps have seen belongs together: a client's request with its calls, or a call that came late or for nobody."""
+
+    arm: ArmName
+    kind: Literal["turn", "late", "stray"]
+    front: Seen | None
+    number: int  # of the front exchange
+    calls: list[Seen]
+    place: Place | None = None  # given for mirrored requests
+
+
+class Arm:
+    """A front tap, and a back tap if something stands between the two. Tells `tell` what belongs together."""
+
+    def __init__(
+        self,
+        name: ArmName,
+        tell: Callable[[Event], None],
+        clock: Clock,
+        options: dict[str, Any],
+        front: int,
+        back: int,
+        upstream: str,
+        via: str | None,
+        sink: Sink | None,
+    ) -> None:
+        self.name, self._tell, self._clock = name, tell, clock
+        self.place: Place | None = None  # of the request that is mirrored now
+        self._pairing = Pairing(self, clock=clock)
+        self._front = Tap(via or upstream, port=front, witness=_Front(self), sink=sink, clock=clock, **options)
+        self._back = Tap(upstream, port=back, witness=_Back(self), clock=clock, **options) if via is not None else None
+        self._closing = contextlib.AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """The front tap's address."""
+        return self._front.url
+
+    @property
+    def back_url(self) -> str | None:
+        """The back tap's address, if there is one."""
+        return self._back.url if self._back is not None else None
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as opened:
+            opened.callback(self._pairing.settle, everything=True)
+            if self._back is not None:
+                await opened.enter_async_context(self._back)
+            opened.push_async_callback(_ended, asyncio.create_task(self._give_up()))
+            await opened.enter_async_context(self._front)
+            self._closing = opened.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._closing.aclose()
+
+    async def settle(self) -> None:
+        """Wait until the taps have told of every request that is answered."""
+        for tap in (self._back, self._front):
+            if tap is not None:
+                await tap.settle()
+
+    async def _give_up(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._pairing.settle()
+
+    @property
+    def pairing(self) -> Pairing:
+        """Where both taps report."""
+        return self._pairing
+
+    @property
+    def paired(self) -> bool:
+        """Whether there is a tap behind."""
+        return self._back is not None
+
+    # What the pairing tells
+
+    def turn(self, front: Seen, calls: list[Seen]) -> None:
+        self._tell(Event(self.name, "turn", front, front.exchange.number, calls if self.paired else [front], self.place))
+
+    def late(self, front: int, call: Seen) -> None:
+        self._tell(Event(self.name, "late", None, front, [call]))
+
+    def stray(self, call: Seen) -> None:
+        self._tell(Event(self.name, "stray", None, 0, [call]))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+class _Front:
+    def __init__(self, arm: Arm) -> None:
+        self._arm = arm
+
+    def arrived(self, exchange: Exchange) -> None:
+        self._arm.pairing.front_arrived(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        self._arm.pairing.front_finished(exchange)
+
+
+class _Back:
+    def __init__(self, arm: Arm) -> None:
+        self._arm = arm
+
+    def arrived(self, exchange: Exchange) -> None:
+        self._arm.pairing.back_arrived(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        self._arm.pairing.back_finished(exchange)
