@@ -263,7 +263,7 @@ def _told_alike(value: Any) -> bool:
     if kind is str or kind is int or value is None or kind is bool:
         return True
     if kind is dict:
-        return all(type(key) is str and _told_alike(item) for key, item in value.items())
+        return all(type(key) is str for key in value) and all(type(item) is str or _told_alike(item) for item in value.values())
     return kind is list and all(_told_alike(item) for item in value)
 
 
