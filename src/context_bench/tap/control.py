@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 from aiohttp import web
@@ -28,17 +28,36 @@ from context_bench.core.records import Forwarded
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.journal import as_json, from_json
 
-if TYPE_CHECKING:
-    from context_bench.tap.server import Tap
-
 PREFIX = "/_context_bench/"
 HEADER = "x-context-bench-control"
+
+
+class Controlled(Protocol):
+    """What is controlled: a tap, which keeps apart what each owner asks for."""
+
+    def status(self) -> dict[str, Any]:
+        """What it is and has seen."""
+
+    def welcome(self, owner: str) -> None:
+        """There is a new owner."""
+
+    async def begin_for(self, conversation: str, owner: str, marker: str | None) -> Mark:
+        """Open a window."""
+
+    async def end(self, mark: Mark) -> list[Forwarded]:
+        """Close it and give what came in it."""
+
+    async def late_of(self, owner: str) -> list[Forwarded]:
+        """What came after the end of the owner's windows."""
+
+    async def unmatched_of(self, owner: str) -> list[Forwarded]:
+        """What came in nobody's, since the owner last asked."""
 
 
 class Control:
     """Answers the control API for one tap."""
 
-    def __init__(self, tap: Tap) -> None:
+    def __init__(self, tap: Controlled) -> None:
         self._tap = tap
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
@@ -62,17 +81,17 @@ class Control:
         if what == "GET status":
             return tap.status()
         if what == "POST hello":
-            tap._welcome(owner)
+            tap.welcome(owner)
             return tap.status()
         if what == "POST begin":
-            mark = await tap._begin(str(given["conversation"]), owner, given.get("marker"))
+            mark = await tap.begin_for(str(given["conversation"]), owner, given.get("marker"))
             return {"mode": mark.mode, "token": mark.token}
         if what == "POST end":
-            return _records(await tap._end(Mark(str(given["mode"]), str(given["token"]))))
+            return _records(await tap.end(Mark(str(given["mode"]), str(given["token"]))))
         if what == "POST late":
-            return _records(await tap._late(owner))
+            return _records(await tap.late_of(owner))
         if what == "POST unmatched":
-            return _records(await tap._unmatched(owner))
+            return _records(await tap.unmatched_of(owner))
         return None
 
 

@@ -174,7 +174,7 @@ class Tap:
         return self._shelf.all
 
     async def begin(self, conversation: str) -> Mark:
-        return await self._here(self._begin(conversation))
+        return await self._here(self.begin_for(conversation))
 
     async def end(self, mark: Mark) -> list[Forwarded]:
         return await self._here(self._end(mark))
@@ -184,10 +184,10 @@ class Tap:
         return await self._here(self._seen(mark))
 
     async def late(self) -> list[Forwarded]:
-        return await self._here(self._late(""))
+        return await self._here(self.late_of(""))
 
     async def unmatched(self) -> list[Forwarded]:
-        return await self._here(self._unmatched(""))
+        return await self._here(self.unmatched_of(""))
 
     def status(self) -> dict[str, Any]:
         """What this tap is and has seen so far: numbers and settings, no secrets."""
@@ -220,15 +220,17 @@ class Tap:
 
     # The Recorder, on the tap's own loop, for this process (owner "") and for others behind the control API
 
-    async def _begin(self, conversation: str, owner: str = "", marker: str | None = None) -> Mark:
+    async def begin_for(self, conversation: str, owner: str = "", marker: str | None = None) -> Mark:
+        """Open a window for `owner`; an earlier one of this conversation that was never ended comes out as late."""
         mark, abandoned = self._windows.begin(conversation, owner=owner, marker=marker)
-        self._welcome(owner)
-        if abandoned is not None:  # nobody will ask for it any more: it comes out as late
+        self.welcome(owner)
+        if abandoned is not None:  # nobody will ask for it any more
             for record in self._collect(abandoned):
                 self._shelf.put_late(record, owner)
         return mark
 
-    def _welcome(self, owner: str) -> None:
+    def welcome(self, owner: str) -> None:
+        """A new owner: what came before it is not its own."""
         self._shelf.welcome(owner, self._arrived)
 
     def _collect(self, window: Window) -> list[Forwarded]:
@@ -247,11 +249,13 @@ class Tap:
         await self._until(lambda: all(exchange.record for exchange in arrivals if exchange.ended), PATIENCE)
         return [exchange.record for exchange in arrivals if exchange.record]
 
-    async def _late(self, owner: str) -> list[Forwarded]:
+    async def late_of(self, owner: str) -> list[Forwarded]:
+        """`late` for this owner."""
         await self.settle()
         return self._shelf.take_late(owner)
 
-    async def _unmatched(self, owner: str) -> list[Forwarded]:
+    async def unmatched_of(self, owner: str) -> list[Forwarded]:
+        """`unmatched` for this owner."""
         await self.settle()
         return self._shelf.take_unmatched(owner)
 
