@@ -355,6 +355,8 @@ class Soak:
         if self.asked.samples:
             soak_watch.write(self.programs.watched, self.asked.samples, self.began)
         print("\n".join(f"BROKEN: {what}" for what in self.broken) or "every invariant held")
+        for log in self.folder.glob("*.log") if self.broken else ():
+            print(f"the end of {log.name}:", *log.read_text("utf-8", "replace").splitlines()[-12:], sep="\n  ")
         print(f"\n{soak_told.table(self.figures(requests, kinds, done), found)}\n\n{soak_watch.RULE}")
 
     def figures(self, requests: int, kinds: Counter[str], done: Counter[str]) -> dict[str, str]:
