@@ -215,17 +215,15 @@ def bca_difference(
 
 def _bca_tails(value: float, drawn: NDArray[Any], without_one: NDArray[Any], confidence: float) -> tuple[list[float], str]:
     """The two shares of the draws to cut off. `without_one`: the estimate with each cluster left out in turn."""
-    from scipy.special import ndtr, ndtri
-
     plain = [0.5 - confidence / 2, 0.5 + confidence / 2]
     below = float((drawn < value).mean() + (drawn <= value).mean()) / 2
     away = without_one.mean() - without_one
     spread = float((away**2).sum()) ** 1.5
     if not 0 < below < 1 or spread == 0:
         return plain, "percentile"
-    bias, acceleration = float(ndtri(below)), float((away**3).sum()) / (6 * spread)
-    shifted = [bias + (bias + ndtri(tail)) / (1 - acceleration * (bias + ndtri(tail))) for tail in plain]
-    return [float(ndtr(each)) for each in shifted], "BCa"
+    bias, acceleration = quantile(below), float((away**3).sum()) / (6 * spread)
+    shifted = [bias + (bias + quantile(tail)) / (1 - acceleration * (bias + quantile(tail))) for tail in plain]
+    return [upper_tail(-each) for each in shifted], "BCa"
 
 
 @dataclass(frozen=True, slots=True)

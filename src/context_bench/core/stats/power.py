@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_bench.core.stats.proportions import quantile
+from context_bench.core.stats.proportions import quantile, upper_tail
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:
@@ -17,13 +17,11 @@ def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 
 
 def power_paired(n: int, delta: float, variance: float, alpha: float = 0.05, *, effect: float = 1.0) -> float:
     """Chance of finding a mean paired difference of `delta` with `n` examples (two-sided test)."""
-    from scipy.special import ndtr
-
     _positive("n", n)
     if variance <= 0:
         return 1.0 if delta else alpha
     shift, z = abs(delta) / math.sqrt(variance * effect / n), quantile(1 - alpha / 2)
-    return float(ndtr(shift - z) + ndtr(-shift - z))
+    return upper_tail(z - shift) + upper_tail(z + shift)
 
 
 def mde(n: int, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> float:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from context_bench.core.stats.students import quantile as quantile
+from context_bench.core.stats.students import upper_tail as upper_tail
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -14,20 +17,6 @@ class Interval:
     low: float
     high: float
     confidence: float = 0.95
-
-
-def quantile(probability: float, df: float = math.inf) -> float:
-    """The quantile of Student's t with `df` degrees of freedom; of the normal distribution for `inf`."""
-    from scipy.special import ndtri, stdtrit
-
-    return float(ndtri(probability) if math.isinf(df) else stdtrit(df, probability))
-
-
-def upper_tail(statistic: float, df: float = math.inf) -> float:
-    """P(T ≥ statistic) under Student's t with `df` degrees of freedom (normal for `inf`)."""
-    from scipy.special import ndtr, stdtr
-
-    return float(ndtr(-statistic) if math.isinf(df) else stdtr(df, -statistic))
 
 
 def wilson(k: float, n: float, confidence: float = 0.95, *, df: float = math.inf) -> Interval:
