@@ -114,6 +114,36 @@ def whole(url, where):
         return {"counts": done.counts, "completed": done.completed, **told(store)}
 
 
+class Noting:
+    """Answers, and notes in a file what it was asked."""
+
+    name = "noting"
+
+    def __init__(self, path):
+        self.path = path
+
+    def fingerprint(self):
+        return {}
+
+    def process(self, example):
+        with Path(self.path).open("a") as file:
+            file.write(f"{example['id']}\n")
+        return {**example, "response": example["answer"]}
+
+
+def of_a_file(where, data):
+    """A run over a file, whose plan is known as far as it was made; what it found, and all that was asked so far."""
+    from context_bench.datasets import load
+    from context_bench.datasets.loaded import Chained
+
+    with open_store(where) as store:
+        manifest = {"cells": [{"labels": {}, "systems": ["noting"], "baseline": None, "controls": []}]}
+        given = {"evaluators": [Right()], "manifest": manifest, "settings": RunSettings(late_grace=0.0)}
+        examples = Chained([load(data)])
+        done = asyncio.run(execute(store, name="r", arms=[Arm(Noting(f"{where}.asked"))], examples=examples, **given))
+        return {"counts": done.counts, "asked": Path(f"{where}.asked").read_text().split(), **told(store)}
+
+
 def told(store):
     """What a finished run says: the report, whatever its times; the money spent, and how much of it on set-ups that were done again."""
     page = build_page(collect(store, "r", [MeanScore(score_field="right")]))
@@ -307,4 +337,5 @@ def warm(url, folder):
         command(["run", *given, "--model", "m", "--price", "m=1,2"])
 
 
-SCENES = {"whole": whole, "rescored": rescored, "odd": odd, "opened": opened, "purged": purged, "waits": waits, "command": command}
+_KNOWN = (whole, of_a_file, rescored, odd, opened, purged, waits, command)
+SCENES = {scene.__name__: scene for scene in _KNOWN}

@@ -53,6 +53,20 @@ def test_killed_at_every_kind_of_boundary_and_resumed_it_is_the_undisturbed_run(
     assert said["spent"] >= calm["spent"]
 
 
+def test_killed_while_a_file_is_planned_and_answered_it_goes_on_where_the_plan_is_known(forge, place):
+    data = place / "d.jsonl"
+    data.write_text("".join(f'{{"id": {n}, "context": "text {n}", "answer": "a{n % 3}"}}\n' for n in range(140)))
+    said, kinds = killed_until_it_ends(forge, place, "of_a_file", where=str(place / "store.db"), data=str(data))
+    assert {"INSERT INTO sources", "UPDATE sources"} <= {kind.partition(" > ")[2] for kind in kinds}
+    assert set(said["asked"]) == {str(n) for n in range(140)}
+    assert len(said["asked"]) <= 140 + len(kinds)  # what was in flight, once for every death
+    status, calm, out = forge.play("of_a_file", where=str(place / "calm.db"), data=str(data))
+    assert status == 0, out
+    assert said["report"] == calm["report"]
+    status, again, _ = forge.play("of_a_file", where=str(place / "store.db"), data=str(data))
+    assert (again["asked"], again["report"], again["counts"]["reused"]) == (said["asked"], said["report"], 140)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_killed_once_nothing_is_paid_twice_but_groups_that_are_done_again(forge, endpoint, calm, place, share):
     arguments = {"url": endpoint.url, "where": str(place / "store.db")}
