@@ -165,14 +165,14 @@ def hostile(folder: Path) -> Path:
 
 def compression(page: Path) -> Path:
     """The report of probes over one shipped session: a compressor beside everything, nothing and plain truncation."""
-    what = ["bundled:sessions", "-n", "1", "--system", "mask_observations", "--points", "fraction:0.75"]
+    what = ["bundled:sessions/order-sync-zh", "--system", "mask_observations", "--points", "fraction:0.75"]
     assert main(["compress", "run", *what, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
     return page
 
 
 def memory(page: Path) -> Path:
     """The report of one conversation of the lab: a memory with its floors and ceilings."""
-    what = ["--system", "bm25", "--dataset", "bundled:recall-lab", "-n", "1", "--k", "1,5"]
+    what = ["--system", "bm25", "--dataset", "bundled:recall-lab:turns=40", "-n", "1", "--k", "1,5"]
     reader = ["--reader", "py:context_bench.testing.lab_reader:LabReader"]
     assert main(["memory", *what, *reader, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
     return page

@@ -48,7 +48,8 @@ def test_floors_notes_types_and_set_ups_are_in_every_report(place, capsys):
 
 def test_a_killed_run_goes_on_and_says_the_same(place):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "context_bench", *LAB, "--quiet", "--run", "killed", "--output", "json"]
+    line = [*LAB, "-n", "1", "--quiet"]
+    command = [sys.executable, "-m", "context_bench", *line, "--run", "killed", "--output", "json"]
     child = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 60
@@ -57,8 +58,8 @@ def test_a_killed_run_goes_on_and_says_the_same(place):
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()
-    assert bench("--run", "killed", "--out", str(place / "x")) == 0
-    assert bench("--run", "undisturbed", "--out", str(place / "y")) == 0
+    assert run_line([*line, "--run", "killed", "--out", str(place / "x")]) == 0
+    assert run_line([*line, "--run", "undisturbed", "--out", str(place / "y")]) == 0
     for name in ("killed", "undisturbed"):
         assert run_line(["export", name, "--canonical", "--out", str(place / f"{name}.json")]) == 0
     read = [json.loads((place / f"{name}.json").read_text()) for name in ("killed", "undisturbed")]
@@ -88,14 +89,14 @@ def stored(place):
 
 
 def test_answers_are_judged_again_without_the_memories(place, capsys):
-    assert bench("--run", "one", "--output", "json", "--no-floors") == 0
+    assert bench("--run", "one", "--output", "json", "--no-floors", "-n", "1") == 0
     capsys.readouterr()
     assert run_line(["rescore", "one", "--evaluator", "locomo", "--evaluator", "answer", "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["summary"]["bm25"]["mean_score"] > 0.3
 
 
 def test_the_sentence_reader_is_not_told_as_a_model(place, capsys):
-    line = [*LAB[: LAB.index("--reader")], "--reader", "sentence", "--qa-types", "single", "--no-floors", "--questions", "2", "--quiet"]
+    line = [*LAB[: LAB.index("--reader")], "--reader", "sentence", "--qa-types", "single", "--no-floors", "--questions", "2", "-n", "1", "--quiet"]
     assert run_line([*line, "--output", "html", "--out", "x.html"]) == 0
     head = (place / "x.html").read_text().partition("<h2")[0]
     assert "<dt>Model</dt><dd>no model</dd>" in head

@@ -7,11 +7,14 @@ from context_bench.cli.app import run_line
 LINE = ("memory", "--dataset", "bundled:recall-lab", "-n", "1", "--reader", "none", "--qa-types", "single,chain", "--quiet", "--out", "x")
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run_line([*LINE, "--system", "bm25", "--system", "recency", "--run", "one"]) == 0
-    return tmp_path
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where we stand, with the run `one` in its store."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = tmp_path_factory.mktemp("gate")
+        patch.chdir(made)
+        assert run_line([*LINE, "--system", "bm25", "--system", "recency", "--run", "one"]) == 0
+        yield made
 
 
 def test_memories_are_held_to_limits_and_floors_are_not(place, capsys):
@@ -31,6 +34,6 @@ def test_a_memory_is_compared_with_its_earlier_self(place, capsys):
 
 
 def test_another_number_of_hits_is_another_protocol(place, capsys):
-    assert run_line([*LINE, "--system", "bm25", "--k", "10,20", "--run", "two"]) == 0
-    assert run_line(["compare", "one", "two"]) == 3
+    assert run_line([*LINE, "--system", "bm25", "--k", "10,20", "--run", "wider"]) == 0
+    assert run_line(["compare", "one", "wider"]) == 3
     assert "k was [1, 5, 10] and is [10, 20]" in capsys.readouterr().err
