@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from context_bench.core.jsontext import load_json
+
 #: What a memory may say it can do; what it does not name is `NotSupported` and shown as "not applicable", never as 0.
 Capability = Literal[
     "add", "search", "answer", "delete", "delete_all", "update", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats",
@@ -121,17 +123,20 @@ def unpacked(text: str) -> tuple[Item, ...]:
 
 def unpacking(text: str) -> Iterator[Item]:
     """The same one at a time, so that a long history is never held as objects."""
-    decode, at = json.JSONDecoder().raw_decode, 0
-    while at < len(text):
-        if text[at] == "\n":
-            at += 1
+    at, size = 0, len(text)
+    while at < size:
+        end = text.find("\n", at)
+        line, at = text[at : end if end >= 0 else size], (end + 1 if end >= 0 else size)
+        if not line:
             continue
-        found, end = decode(text, at)
-        if not isinstance(found, dict) or not isinstance(found.get("text"), str) or "id" not in found or text[end : end + 1] not in "\n":
-            raise ValueError(f"not an item of a memory: {text[at : at + 80]!r}")
+        try:
+            found = load_json(line)
+        except ValueError:
+            found = None
+        if type(found) is not dict or type(found.get("text")) is not str or "id" not in found:
+            raise ValueError(f"not an item of a memory: {line[:80]!r}")
         found["id"] = str(found["id"])
         yield Item(**found)
-        at = end
 
 
 def count_packed(text: str) -> int:
