@@ -96,7 +96,8 @@ def test_answers_are_judged_again_without_the_memories(place, capsys):
 
 
 def test_the_sentence_reader_is_not_told_as_a_model(place, capsys):
-    line = [*LAB[: LAB.index("--reader")], "--reader", "sentence", "--qa-types", "single", "--no-floors", "--questions", "2", "-n", "1", "--quiet"]
+    few = ["--qa-types", "single", "--no-floors", "--questions", "2", "-n", "1", "--quiet"]
+    line = [*LAB[: LAB.index("--reader")], "--reader", "sentence", *few]
     assert run_line([*line, "--output", "html", "--out", "x.html"]) == 0
     head = (place / "x.html").read_text().partition("<h2")[0]
     assert "<dt>Model</dt><dd>no model</dd>" in head
