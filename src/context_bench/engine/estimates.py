@@ -204,7 +204,9 @@ def _cluster_sums(parts: Parts, columns: Columns, found: dict[str, Estimate]) ->
         if known > 0:
             found[name] = _counted(float(top[where].sum() / known), columns, where)
             top[~where] = bottom[~where] = 0.0
-            yield np.bincount(codes, top), np.bincount(codes, bottom)
+            top = np.bincount(codes, top)  # by cluster; one after the other, for the rows' own need not be held any longer
+            bottom = np.bincount(codes, bottom)
+            yield top, bottom
 
 
 def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
