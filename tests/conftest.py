@@ -27,10 +27,10 @@ VENDORS = Path(__file__).parents[1] / ".vendors"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
 
 
-#: What a test takes time for: programs, servers, stores, bundled sets and models, simulations, many drawn cases.
+#: What a test takes time for: programs, servers, stores, bundled sets and models, simulations, many drawn cases, whole runs, charts.
 SLOW = re.compile(
     r"subprocess|multiprocessing|Popen|bwrap|postgres|playwright|sleep\(|__main__|open_store|Server\b|MiniHub|bundled:|gguf|embedded"
-    r"|vl_convert|statsmodels|default_rng|@given|recall_lab|sys\.executable"
+    r"|vl_convert|statsmodels|default_rng|@given|recall_lab|sys\.executable|evaluate_compression|to_html|\"html\"|svg\("
 )
 
 

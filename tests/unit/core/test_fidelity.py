@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 import pytest
+import scipy  # its parts are loaded where they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
 
 from context_bench.core.errors import BadInput
 from context_bench.core.fidelity import extracts as module
@@ -214,7 +214,7 @@ def test_fragments_of_a_long_text():
 @given(st.lists(st.integers(0, 6), max_size=15))
 def test_order_is_tau_b(places):
     found = module._kendall(places)
-    expected = kendalltau(range(len(places)), places).statistic if len(set(places)) > 1 else None
+    expected = scipy.stats.kendalltau(range(len(places)), places).statistic if len(set(places)) > 1 else None
     assert found == (None if expected is None else pytest.approx(expected))
 
 

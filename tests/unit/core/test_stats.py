@@ -5,9 +5,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy  # its parts are loaded where they are used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from context_bench.core import stats
 from context_bench.core.stats.proportions import quantile, upper_tail
@@ -22,7 +22,7 @@ unit_scores = st.lists(st.floats(0, 1, allow_nan=False), min_size=2, max_size=40
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_is_scipys(pair):
     k, n = pair
-    expected = scipy_stats.binomtest(k, n).proportion_ci(method="wilson")
+    expected = scipy.stats.binomtest(k, n).proportion_ci(method="wilson")
     found = stats.wilson(k, n)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
     assert found.high > found.low
@@ -153,7 +153,7 @@ def test_bounded_test_and_interval_agree(values, null):
 def test_bounded_nears_students_t_when_n_is_large():
     values = np.random.default_rng(0).beta(2, 3, 4000)
     low, high = stats.bounded(values, low=0, high=1).interval()
-    expected = scipy_stats.t.interval(0.95, 3999, values.mean(), scipy_stats.sem(values))
+    expected = scipy.stats.t.interval(0.95, 3999, values.mean(), scipy.stats.sem(values))
     assert (low, high) == pytest.approx(expected, abs=2e-4)
 
 
@@ -229,11 +229,11 @@ def test_paired_difference_is_scipys_and_statsmodels(pairs):
     d = system - baseline
     if np.ptp(d) < 1e-9:
         return
-    assert found.p == pytest.approx(scipy_stats.ttest_rel(system, baseline).pvalue, abs=1e-9)
-    expected = scipy_stats.ttest_1samp(d, -0.1, alternative="greater").pvalue
+    assert found.p == pytest.approx(scipy.stats.ttest_rel(system, baseline).pvalue, abs=1e-9)
+    expected = scipy.stats.ttest_1samp(d, -0.1, alternative="greater").pvalue
     assert found.noninferiority_p == pytest.approx(expected, abs=1e-9)
     assert found.tost_p == pytest.approx(ttost_paired(system, baseline, -0.1, 0.1)[0], abs=1e-9)
-    assert (found.low, found.high) == pytest.approx(scipy_stats.ttest_rel(system, baseline).confidence_interval(), abs=1e-9)
+    assert (found.low, found.high) == pytest.approx(scipy.stats.ttest_rel(system, baseline).confidence_interval(), abs=1e-9)
 
 
 def test_equal_differences_claim_nothing():
@@ -308,7 +308,7 @@ def test_bootstrap_repeats_with_its_seed_and_matches_scipy():
     assert (first == stats.resampled_sums(sums, 4000, seed=7)).all()
     assert (first != stats.resampled_sums(sums, 4000, seed=8)).any()
     assert (first[:, 1] == 60).all()
-    expected = scipy_stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=1).standard_error
+    expected = scipy.stats.bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=1).standard_error
     assert (first[:, 0] / 60).std() == pytest.approx(expected, rel=0.05)
 
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its parts are loaded where they are used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 import context_bench.stats
 from context_bench.core import stats
@@ -28,7 +28,7 @@ def test_everything_is_public():
 
 def pratt_by_enumeration(d):
     """The exact two-sided p of Pratt's signed-rank sum: all signs of the non-zero differences, ranks taken with the zeros."""
-    ranks = scipy_stats.rankdata(np.abs(d))[d != 0]
+    ranks = scipy.stats.rankdata(np.abs(d))[d != 0]
     seen = abs(float(np.sign(d[d != 0]) @ ranks))
     signs = np.array(list(itertools.product((1, -1), repeat=len(ranks))))
     return np.mean(np.abs(signs @ ranks) >= seen - 1e-9)
@@ -53,7 +53,7 @@ def test_wilcoxon_is_scipys(n, steps):
     rng = np.random.default_rng(n)
     system, baseline = np.round(rng.random((2, n)) * steps) / steps
     baseline = np.minimum(baseline, 0.97)
-    expected = scipy_stats.wilcoxon(system, baseline, zero_method="pratt", method="exact" if n == 30 else "asymptotic").pvalue
+    expected = scipy.stats.wilcoxon(system, baseline, zero_method="pratt", method="exact" if n == 30 else "asymptotic").pvalue
     assert stats.wilcoxon(system, baseline).p == pytest.approx(expected, abs=2e-3 if n == 101 else 1e-9)
 
 
@@ -72,7 +72,7 @@ def test_friedman_is_scipys_with_holm_adjusted_pairs(rows):
     if (table == table[0]).all():
         assert found.p == 1.0
     else:
-        expected = scipy_stats.friedmanchisquare(*table)
+        expected = scipy.stats.friedmanchisquare(*table)
         assert (found.statistic, found.p) == pytest.approx((expected.statistic, expected.pvalue))
     assert sum(found.mean_ranks.values()) == pytest.approx(6.0)
     assert [(pair.first, pair.second) for pair in found.pairwise] == [("a", "b"), ("a", "c"), ("b", "c")]
@@ -148,7 +148,7 @@ def test_bca_is_scipys_where_examples_are_independent():
     baseline = rng.exponential(1.0, 40)
     system = baseline + rng.exponential(0.5, 40) - 0.3
     found = stats.bca_difference(system, baseline, resamples=20_000)
-    expected = scipy_stats.bootstrap(
+    expected = scipy.stats.bootstrap(
         (system, baseline), lambda a, b, axis=-1: (a - b).mean(axis=axis), paired=True, method="BCa", n_resamples=20_000, rng=1
     ).confidence_interval
     width = expected.high - expected.low

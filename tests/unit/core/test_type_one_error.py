@@ -5,11 +5,11 @@ holds the two together. `benchmarks/coverage.py` has the long simulation.
 """
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy.special import ndtr, stdtr
-from scipy.stats import binom
 
 from context_bench.core import stats
 from context_bench.core.stats.bounded import SLACK
@@ -112,17 +112,13 @@ def test_the_short_cut_is_what_bounded_does(groups, n):
 def test_a_loss_of_the_margin_is_ruled_out_in_at_most_6_percent(groups):
     """Unequal clusters; losses spread, correlated, or whole documents lost amid noise. 5,000 runs each: one standard error is 0.3 %."""
     rng, runs, worst = np.random.default_rng(groups), 5_000 if groups < 20 else 3_000, {}
-    for n in (20, 60, 200, 500):
-        if n < 1.5 * groups:
-            continue
-        sizes = cluster_sizes(rng, runs, groups, n)
-        for discordant in (0.02, 0.05, 0.1, 0.3):
-            for rho in (0.0, 0.1, 0.5, 0.99):
-                lost, won = counted(rng, sizes, alike(rng, runs, groups, discordant, rho))
-                worst["alike", n, discordant, rho] = (claimed(sizes, lost, won) < 0.05).mean()
-            for depth in (0.3, 0.9):
-                lost, won = counted(rng, sizes, whole_documents(rng, runs, groups, discordant, depth))
-                worst["whole", n, discordant, depth] = (claimed(sizes, lost, won) < 0.05).mean()
+    sizes = {n: cluster_sizes(rng, runs, groups, n) for n in (20, 60, 200, 500) if n >= 1.5 * groups}
+    for discordant in (0.02, 0.05, 0.1, 0.3):
+        drawn = {("alike", rho): alike(rng, runs, groups, discordant, rho) for rho in (0.0, 0.1, 0.5, 0.99)}
+        drawn |= {("whole", depth): whole_documents(rng, runs, groups, discordant, depth) for depth in (0.3, 0.9)}
+        for (kind, chances), (n, each) in itertools.product(drawn.items(), sizes.items()):
+            lost, won = counted(rng, each, chances)
+            worst[*kind, n, discordant] = (claimed(each, lost, won) < 0.05).mean()
     case = max(worst, key=worst.get)
     assert worst[case] <= 0.06, (case, worst[case])
 
@@ -148,6 +144,8 @@ def test_the_base_rate_does_not_matter(base, groups):
 
 def exact_error(n, discordant):
     """Chance that Tango's bound with the slack rules out a loss of the margin that is there: all outcomes of n independent pairs."""
+    from scipy.stats import binom
+
     most = min(n, 60 + int(n * discordant))
     lost, won = np.meshgrid(np.arange(most + 1.0), np.arange(most + 1.0), indexing="ij")
     refused = (ndtr(-score(lost, won, float(n), 1.0)) < 0.05) & (lost + won <= n)
@@ -176,7 +174,7 @@ def test_the_exact_sum_uses_the_real_thing():
 @pytest.mark.parametrize(("groups", "n", "rho"), [(10, 200, 0.3), (30, 120, 0.1), (120, 120, 0.0)])
 def test_scores_between_0_and_1_too(groups, n, rho):
     """Changes of half a point as well as of a whole one, through `bounded` itself."""
-    rng, runs, wrong = np.random.default_rng(n + groups), 400, 0
+    rng, runs, wrong = np.random.default_rng(n + groups), 250, 0
     for _ in range(runs):
         sizes = np.ones(n, dtype=int) if groups == n else cluster_sizes(rng, 1, groups, n)[0]
         lost, won = counted(rng, sizes[None], alike(rng, 1, groups, 0.1, rho))
@@ -189,7 +187,7 @@ def test_scores_between_0_and_1_too(groups, n, rho):
 
 def test_a_verdict_of_harmless_is_as_rare():
     """From scores to verdict: `better` or `non-inferior` of a system that loses exactly the margin."""
-    rng, runs, wrong = np.random.default_rng(3), 300, 0
+    rng, runs, wrong = np.random.default_rng(3), 200, 0
     for _ in range(runs):
         sizes = cluster_sizes(rng, 1, 15, 300)
         lost, won = counted(rng, sizes, alike(rng, 1, 15, 0.1, 0.1))
@@ -209,7 +207,7 @@ def test_five_clusters_give_no_verdict_however_many_examples():
 
 @pytest.mark.parametrize(("groups", "n"), [(150, 150), (20, 200), (10, 40)])
 def test_equal_systems_are_called_different_in_at_most_6_percent(groups, n):
-    rng, runs, alarms = np.random.default_rng(groups), 400, 0
+    rng, runs, alarms = np.random.default_rng(groups), 250, 0
     for _ in range(runs):
         own = rng.beta(0.7, 0.3, groups)[np.arange(n) % groups]
         first, second = (rng.random((2, n)) < own).astype(float)
@@ -220,7 +218,7 @@ def test_equal_systems_are_called_different_in_at_most_6_percent(groups, n):
 
 def test_a_whole_table_of_equal_systems_raises_a_false_alarm_in_at_most_6_percent():
     """Three systems on two datasets: Holm keeps the chance of one wrong `better` or `inferior` anywhere in the table."""
-    rng, runs, alarms = np.random.default_rng(12), 120, 0
+    rng, runs, alarms = np.random.default_rng(12), 80, 0
     for _ in range(runs):
         base = (rng.random((2, 80)) < 0.6).astype(float)
         questions = []
@@ -273,7 +271,7 @@ def test_bootstrap_intervals_cover(groups, least):
         kept = sent * np.clip(rng.normal(0.6, 0.1, (groups, 4)) + 0.3 * shared, 0.05, 1.0)
         top, bottom = kept.sum(axis=1), sent.sum(axis=1)
         low, high = stats.ratio_interval(top, bottom, resamples=300, seed=run)
-        ratio += low <= TRUE_RATIO <= high
+        ratio += low <= true_ratio() <= high
         values = rng.normal(3.0, 1.0, (groups, 4)) + 2 * shared
         low, high = stats.bootstrap_mean(values.ravel(), np.repeat(np.arange(groups), 4), resamples=300, seed=run)
         mean += low <= 3.0 <= high
@@ -281,11 +279,9 @@ def test_bootstrap_intervals_cover(groups, least):
     assert least <= mean / runs <= 0.99
 
 
-def _true_ratio():
+@cache
+def true_ratio():
     rng = np.random.default_rng(0)
     shared = rng.normal(0, 0.3, (300_000, 1))
     sent = np.exp(rng.normal(6, 0.5, (300_000, 4)) + shared)
     return float((sent * np.clip(rng.normal(0.6, 0.1, (300_000, 4)) + 0.3 * shared, 0.05, 1.0)).sum() / sent.sum())
-
-
-TRUE_RATIO = _true_ratio()

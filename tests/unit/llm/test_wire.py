@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from bpe_openai import get_encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,9 @@ from context_bench.core.tokens import counter_for
 from context_bench.core.wire import changes, count_request, facts
 from context_bench.llm import shapes
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, render_stream, wire_of
+
+if TYPE_CHECKING:
+    from bpe_openai import Encoding
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
 
@@ -235,11 +238,17 @@ def test_no_request_is_too_strange_to_read_count_and_describe(wire: str, body: d
 
 # The count rule, recounted by other code -----------------------------------------------------------------------------------------------
 
-_encoding = get_encoding("o200k_base")
+
+@cache
+def encoding() -> Encoding:
+    """It takes more than a second to load, and every process that runs tests collects this file."""
+    from bpe_openai import get_encoding
+
+    return get_encoding("o200k_base")
 
 
 def tokens(text: str) -> int:
-    return len(_encoding.encode_ordinary(text))
+    return len(encoding().encode_ordinary(text))
 
 
 def canonical(value: Any) -> str:

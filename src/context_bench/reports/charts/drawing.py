@@ -31,7 +31,8 @@ def unchecked() -> AbstractContextManager[None]:
     """Charts made under it are not checked against altair's schema part by part, which takes longer than drawing them."""
     from altair.utils.schemapi import debug_mode
 
-    return debug_mode(False)
+    mode: AbstractContextManager[None] = debug_mode(False)
+    return mode
 
 
 def in_page(chart: Any, label: str) -> str:
