@@ -166,8 +166,10 @@ def _overlap(found: list[str], wanted: list[str]) -> int:
 
 
 def _contains(prediction: str, reference: str, found: list[str], wanted: list[str]) -> bool:
-    whole = f" {' '.join(wanted)} " in f" {' '.join(found)} " or _stands_alone(reference.strip().lower(), prediction.lower())
-    return whole and _numbers(reference) <= _numbers(prediction)
+    if f" {' '.join(wanted)} " not in f" {' '.join(found)} " and not _stands_alone(reference.strip().lower(), prediction.lower()):
+        return False
+    numbers = _numbers(reference)
+    return not numbers or numbers <= _numbers(prediction)
 
 
 def _stands_alone(needle: str, text: str) -> bool:

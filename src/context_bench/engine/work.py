@@ -34,6 +34,7 @@ from context_bench.engine.threads import OneThread
 TEXT_FIELDS = ("context",)
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)
+_CONTAINERS = (dict, list)
 _USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
@@ -280,9 +281,9 @@ def _content(reply: Any) -> str:
 def isolated(value: Any) -> Any:
     """A copy whose dicts and lists a system may change without harm to others; texts are shared."""
     if isinstance(value, dict):
-        return {key: isolated(item) if isinstance(item, dict | list) else item for key, item in value.items()}
+        return {key: isolated(item) if isinstance(item, _CONTAINERS) else item for key, item in value.items()}
     if isinstance(value, list):
-        return [isolated(item) if isinstance(item, dict | list) else item for item in value]
+        return [isolated(item) if isinstance(item, _CONTAINERS) else item for item in value]
     return value
 
 

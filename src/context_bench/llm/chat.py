@@ -10,6 +10,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -41,6 +42,7 @@ _LARGEST_REPLY = 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
+_NO_DEADLINE = nullcontext()
 
 
 class Request(Protocol):
@@ -233,7 +235,8 @@ class ChatClient:
         ticket: int | None = None
         slot = begun = False
         try:
-            async with asyncio.timeout(_positive(self._left(ledger))):
+            left = _positive(self._left(ledger))
+            async with _NO_DEADLINE if left is None else asyncio.timeout(left):
                 if self.limiter is not None:
                     call.in_flight = await self.limiter.acquire(about)
                     slot = True

@@ -118,7 +118,8 @@ class _Slots:
         try:
             if turn is not None:
                 await turn
-            await self._moment(tokens)
+            if self._paused_until > -math.inf or not self.pace.idle:
+                await self._moment(tokens)
         except BaseException:
             if turn is None or (turn.done() and not turn.cancelled()):
                 self._give_back()  # the slot was ours already

@@ -51,6 +51,11 @@ class Pace:
         self._scarce: dict[str, tuple[float, float]] = {}  # kind → (until, seconds for each of what is left)
         self._idle = not (rpm or tpm)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing slows anything down: there is no need to ask for a place."""
+        return self._idle
+
     def place(self, tokens: int) -> float:
         """The moment (on the clock's `monotonic`) at which a request of so many tokens may be sent; it is taken by asking."""
         now = self._clock.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -20,6 +20,7 @@ PART = 1024
 #: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not even help pays.
 _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
+_LISTS = (list, tuple)
 _PLAIN, _ZSTD, _FAMILIAR = b"\x00", b"\x01", b"\x02"
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _tools = local()  # zstd objects are fast to use and slow to make, and belong to one thread
@@ -152,7 +153,7 @@ class Bodies:
             return value if len(value) < PART else self._part(value, parts)
         if isinstance(value, dict):
             return {key: self._split(item, parts) for key, item in value.items()}
-        if isinstance(value, list | tuple):
+        if isinstance(value, _LISTS):
             return [self._split(item, parts) for item in value]
         return value
 
@@ -183,18 +184,18 @@ def _divides(value: Any) -> bool:
     if isinstance(value, dict):
         if _REFERENCE in value:
             raise _MentionsReference
-        found = False
-        for item in value.values():
-            if _divides(item):
-                found = True
-        return found
-    if isinstance(value, list | tuple):
-        found = False
-        for item in value:
-            if _divides(item):
-                found = True
-        return found
-    return False
+        return _any_divides(value.values())
+    return _any_divides(value) if isinstance(value, _LISTS) else False
+
+
+def _any_divides(items: Iterable[Any]) -> bool:
+    found = False
+    for item in items:
+        if type(item) is str:  # most of what a body holds
+            found = found or len(item) >= PART
+        elif _divides(item):
+            found = True
+    return found
 
 
 class _MentionsReference(Exception):

@@ -17,6 +17,7 @@ from context_bench.core.wire import Part, WireRequest
 
 #: What a JSON object may be: nearly always the first, and to ask for the second only takes ten times as long.
 OBJECT = (dict, Mapping)
+_LISTS, _NUMBERS = (list, tuple), (int, float)
 #: Rendered replies carry one fixed date, so that equal requests get byte-equal replies.
 CREATED = 1_700_000_000
 
@@ -66,7 +67,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 def as_list(value: Any) -> list[Any]:
     """`value` if it is a list, else an empty one."""
-    return list(value) if isinstance(value, list | tuple) else []
+    return list(value) if isinstance(value, _LISTS) else []
 
 
 def as_str(value: Any) -> str | None:
@@ -76,7 +77,7 @@ def as_str(value: Any) -> str | None:
 
 def as_count(value: Any) -> int | None:
     """`value` if it is a count of tokens (whole, not negative)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0 or value == float("inf"):
+    if value is None or isinstance(value, bool) or not isinstance(value, _NUMBERS) or value != value or value < 0 or value == float("inf"):
         return None
     return int(value)
 
