@@ -14,7 +14,7 @@ from typing import Any
 
 #: Seconds in which a process still fills its caches: a run its libraries and tables of words, a tap its last conversations, a viewer the
 #: database's page caches and its summaries.
-WARM = {"run": 60.0, "tap": 240.0, "viewer": 300.0}
+WARM = {"run": 60.0, "tap": 240.0, "viewer": 600.0}
 BLOCK = 30.0  # seconds of samples that are taken together
 HALF_HOUR = 0.5  # hours over which a slope is judged
 NOISE = 3.0  # MB by which the memory of one process differs from one look to the next
@@ -72,7 +72,7 @@ class Slope:
     def verdict(self) -> str:
         """By the rule that `RULE` says."""
         if self.low <= 0 <= self.high:
-            wide = (self.high - self.low) / 2 * HALF_HOUR > 5 * NOISE
+            wide = (self.high - self.low) / 2 * HALF_HOUR > 2 * NOISE
             return "0 within a wide interval: looked at too shortly" if wide else "0 within its interval"
         if abs(self.slope) * HALF_HOUR < NOISE:
             return f"{self.slope * HALF_HOUR:+.1f} MB in half an hour, less than the noise"
