@@ -14,8 +14,9 @@ from typing import Any
 
 #: Seconds in which a process still fills its caches: a run its libraries and tables of words, a tap its last conversations, a viewer the
 #: database's page caches and its summaries.
-WARM = {"run": 60.0, "tap": 240.0, "viewer": 600.0}
+WARM = {"run": 180.0, "tap": 240.0, "viewer": 600.0}
 BLOCK = 30.0  # seconds of samples that are taken together
+LEAST = 8.0  # minutes without which nothing is said
 HALF_HOUR = 0.5  # hours over which a slope is judged
 NOISE = 3.0  # MB by which the memory of one process differs from one look to the next
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
@@ -71,16 +72,19 @@ class Slope:
     @property
     def verdict(self) -> str:
         """By the rule that `RULE` says."""
-        if self.low <= 0 <= self.high:
-            wide = (self.high - self.low) / 2 * HALF_HOUR > 2 * NOISE
-            return "0 within a wide interval: looked at too shortly" if wide else "0 within its interval"
+        covers = self.low <= 0 <= self.high
+        if self.minutes < LEAST or (covers and (self.high - self.low) / 2 * HALF_HOUR > 2 * NOISE):
+            return "looked at too shortly to say"
+        if covers:
+            return "0 within its interval"
         if abs(self.slope) * HALF_HOUR < NOISE:
             return f"{self.slope * HALF_HOUR:+.1f} MB in half an hour, less than the noise"
         return "falls" if self.slope < 0 else "GROWS"
 
 
 RULE = (
-    f"A slope counts as 0 if its 95 % interval covers 0, or if half an hour of it is less than {NOISE:g} MB. Least squares over means "
+    f"A slope counts as 0 if its 95 % interval covers 0 and is no wider than ±{4 * NOISE:g} MB/h, or if half an hour of it is less than "
+    f"{NOISE:g} MB; nothing is said of less than {LEAST:g} minutes. Least squares over means "
     f"of {BLOCK:g} s, a level for each life of a program, the interval widened by how alike neighbours are; left out: the first "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
     + ", and a run's last look at all its rows."
