@@ -106,7 +106,7 @@ def test_hostile_text_steers_nothing(nasty: str, hostile: Callable[[str], Result
     check(hostile(nasty))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=ANY)
 def test_no_text_steers_the_terminal(text: str, hostile: Callable[[str], Result]) -> None:
     check(hostile(text))
