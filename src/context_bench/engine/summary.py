@@ -15,7 +15,6 @@ from context_bench.core.rowfacts import RowTally, in_pieces, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.core.summaries import combined, key_names, rank_systems
 from context_bench.engine.columns import Columns
-from context_bench.engine.comparing import Comparer
 from context_bench.engine.estimates import estimates_of
 from context_bench.engine.gathering import Gatherer
 
@@ -86,10 +85,22 @@ def summarise(
         calibrated = score_field not in judged
         scored = {name for place, name in enumerate(gatherer.datasets) if score_field in gatherer.fields.get(place, ())}
         left_out = frozenset(aside) if scored - set(aside) else frozenset()
-        comparer = Comparer(
-            columns, gatherer, score_field, "", margin, seed, controls, calibrated=calibrated, chosen_after=chosen_after, aside=left_out
-        )
-        _compare(found, comparer, baseline)
+        if (against := _against(found, columns, score_field, baseline)) is not None:
+            from context_bench.engine.comparing import Comparer
+
+            comparer = Comparer(
+                columns,
+                gatherer,
+                score_field,
+                against,
+                margin,
+                seed,
+                controls,
+                calibrated=calibrated,
+                chosen_after=chosen_after,
+                aside=left_out,
+            )
+            found.comparisons, found.by_type = comparer.comparisons(), comparer.by_type()
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
@@ -232,23 +243,19 @@ def _coordinates(found: Summary, quality: str, cost: str) -> tuple[str, str]:
     return next((name for name in (quality, f"mean_{quality}") if name in known), "mean_score"), cost
 
 
-def _compare(found: Summary, comparer: Comparer, baseline: str | None) -> None:
-    columns = comparer.columns
+def _against(found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None) -> str | None:
+    """The system that all others are compared with; `None` where nothing can be compared, which the notes then say."""
     if baseline is not None and baseline not in columns:
         raise UnknownName("baseline", baseline, columns)
     if len(columns) < 2:
         found.notes.append(
             "One system alone cannot be compared: give a second one, or controls (--controls; of a memory: its floors), to compare it with."
         )
-        return
-    if not any(comparer.score_field in each.scores for each in columns.values()):
-        found.notes.append(
-            f"No row has the score {comparer.score_field!r}, so nothing is said about quality. Do the examples have a gold answer?"
-        )
-        return
-    comparer.baseline = baseline or ("full" if "full" in columns else next(iter(columns)))
-    found.comparisons = comparer.comparisons()
-    found.by_type = comparer.by_type()
+        return None
+    if not any(score_field in each.scores for each in columns.values()):
+        found.notes.append(f"No row has the score {score_field!r}, so nothing is said about quality. Do the examples have a gold answer?")
+        return None
+    return baseline or ("full" if "full" in columns else next(iter(columns)))
 
 
 def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None) -> list[str]:
