@@ -17,7 +17,8 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.memory import Hit, Item, Memory, NotSupported
 from context_bench.core.recall import Client
 from context_bench.systems.memories import _program
-from context_bench.systems.memories.command import Command, CommandClient, CortexClient, Output, from_spec
+from context_bench.systems.memories._command_line import Command, Output
+from context_bench.systems.memories.command import CommandClient, CortexClient, from_spec
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["subprocess_client"]
 RUNNABLE = [case for case in VECTORS if "fake_program" in case]

@@ -4,207 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal
 
 from context_bench.logs.shell import options
-from context_bench.logs.shell.model import UNKNOWN, Blur, Line, Part, Some
-from context_bench.logs.shell.patterns import affordable, regex
+from context_bench.logs.shell.model import Blur, Line, Part, Some
+from context_bench.logs.shell.patterns import affordable
+from context_bench.logs.shell.sed_script import Address, Command, Script
 
 _SUBSTITUTE = 0.5
 _STEPS = 2_000_000
-
-
-@dataclass
-class _Address:
-    kind: Literal["line", "last", "match", "step", "plus", "multiple"]
-    number: int = 0
-    step: int = 0
-    pattern: re.Pattern[str] | None = None
-
-
-@dataclass
-class _Command:
-    name: str
-    first: _Address | None = None
-    second: _Address | None = None
-    negated: bool = False
-    block: list[_Command] = field(default_factory=list)
-    pattern: re.Pattern[str] | None = None
-    replacement: str = ""
-    flags: str = ""
-    text: str = ""
-    open: bool = False
-    until: int = 0
-
-
-class _Reader:
-    """A sed script, character by character."""
-
-    def __init__(self, script: str, kind: str) -> None:
-        if UNKNOWN in script:
-            raise Blur
-        self.script, self.at, self.kind = script, 0, kind
-
-    def peek(self) -> str:
-        return self.script[self.at : self.at + 1]
-
-    def skip(self, chars: str) -> None:
-        while self.peek() and self.peek() in chars:
-            self.at += 1
-
-    def commands(self, inner: bool = False) -> list[_Command]:
-        found: list[_Command] = []
-        while True:
-            self.skip(" \t\n;")
-            if not self.peek():
-                if inner:
-                    raise Blur
-                return found
-            if self.peek() == "}":
-                if not inner:
-                    raise Blur
-                self.at += 1
-                return found
-            if self.peek() == "#":
-                self.at = (self.script.find("\n", self.at) + 1) or len(self.script)
-                continue
-            found.append(self.command())
-
-    def command(self) -> _Command:
-        first = self.address()
-        second = None
-        self.skip(" \t")
-        if first is not None and self.peek() == ",":
-            self.at += 1
-            self.skip(" \t")
-            second = self.second()
-        self.skip(" \t")
-        negated = self.peek() == "!"
-        self.skip("! \t")
-        name = self.peek()
-        self.at += 1
-        made = _Command(name, first, second, negated)
-        if name == "{":
-            made.block = self.commands(inner=True)
-        elif name == "s":
-            self.substitution(made)
-        elif name in ("q", "Q"):
-            self.skip(" \t0123456789")
-        elif name in ("a", "i", "c"):
-            self.skip(" \t\\\n")
-            end = self.script.find("\n", self.at)
-            end = len(self.script) if end < 0 else end
-            made.text, self.at = self.script[self.at : end], end
-        elif not name or name not in "pd=":
-            raise Blur
-        return made
-
-    def number(self) -> int | None:
-        found = re.compile(r"[0-9]{1,9}").match(self.script, self.at)
-        if not found:
-            return None
-        self.at = found.end()
-        return int(found[0])
-
-    def address(self) -> _Address | None:
-        number = self.number()
-        if number is not None:
-            if self.peek() == "~":
-                self.at += 1
-                return _Address("step", number, self.number() or 0)
-            return _Address("line", number)
-        if self.peek() == "$":
-            self.at += 1
-            return _Address("last")
-        if self.peek() in ("/", "\\"):
-            self.at += self.peek() == "\\"
-            return self.match()
-        return None
-
-    def match(self) -> _Address:
-        end = self.peek()
-        if not end:
-            raise Blur
-        self.at += 1
-        body = self.until(end)
-        ignore = self.peek() == "I"
-        self.at += ignore
-        if not body or self.peek() == "M":
-            raise Blur
-        return _Address("match", pattern=regex(body, self.kind, ignore))
-
-    def second(self) -> _Address:
-        if self.peek() in ("+", "~"):
-            kind: Literal["plus", "multiple"] = "plus" if self.peek() == "+" else "multiple"
-            self.at += 1
-            return _Address(kind, self.number() or 0)
-        found = self.address()
-        if found is None:
-            raise Blur
-        return found
-
-    def until(self, end: str) -> str:
-        """Text up to an unquoted `end`, which is passed; in a bracket, none ends it."""
-        out: list[str] = []
-        bracket = False
-        while True:
-            char = self.peek()
-            self.at += 1
-            if not char:
-                raise Blur
-            if char == "\\" and self.peek():
-                following = self.peek()
-                self.at += 1
-                out.append(following if following == end and end != "|" else char + following)
-                continue
-            if char == "[" and not bracket:
-                bracket = True
-            elif char == "]":
-                bracket = False
-            elif char == end and not bracket:
-                return "".join(out)
-            out.append(char)
-
-    def substitution(self, made: _Command) -> None:
-        end = self.peek()
-        self.at += 1
-        if not end or end in "\n\\":
-            raise Blur
-        body = self.until(end)
-        made.replacement = self.replacement(end)
-        flags = re.compile(r"[gpiI0-9]*").match(self.script, self.at)
-        assert flags is not None
-        made.flags = flags[0]
-        self.at = flags.end()
-        if not body or self.peek() not in ("", " ", "\t", "\n", ";", "}"):
-            raise Blur
-        made.pattern = regex(body, self.kind, "i" in made.flags.lower())
-
-    def replacement(self, end: str) -> str:
-        out: list[str] = []
-        while True:
-            char = self.peek()
-            self.at += 1
-            if not char or char == "\n":
-                raise Blur
-            if char == end:
-                return "".join(out)
-            if char == "\\":
-                following = self.peek()
-                self.at += 1
-                if following.isdigit():
-                    out.append(f"\\g<{following}>")
-                elif following == "t":
-                    out.append("\t")
-                elif following.isalpha() or following == "\n":
-                    raise Blur
-                else:
-                    out.append("\\\\" if following == "\\" else following)
-            elif char == "&":
-                out.append("\\g<0>")
-            else:
-                out.append(char)
 
 
 class Sed:
@@ -239,7 +46,7 @@ class Sed:
         self.quiet = quiet
         self.unknown = False
         try:
-            self.script = _Reader(script, kind).commands()
+            self.script = Script(script, kind).commands()
         except Blur:
             if not self.in_place:
                 raise
@@ -249,7 +56,7 @@ class Sed:
         """The highest line number the script speaks of; `Blur` if it looks at text or at the end."""
         numbers = [0]
 
-        def walk(commands: list[_Command]) -> None:
+        def walk(commands: list[Command]) -> None:
             for one in commands:
                 if one.name not in "{pdqQ":
                     raise Blur
@@ -309,7 +116,7 @@ class Sed:
         out += after
         return ended in ("q", "Q")
 
-    def _commands(self, commands: list[_Command], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
+    def _commands(self, commands: list[Command], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
         for one in commands:
             if _selected(one, number, last, state.line) == one.negated:
                 continue
@@ -348,7 +155,7 @@ class _State:
     def shown(self) -> Part:
         return Some(self.line.path) if self.lost else self.line
 
-    def substitute(self, command: _Command) -> bool:
+    def substitute(self, command: Command) -> bool:
         text = self.line.text
         if text is None or command.pattern is None:
             raise Blur
@@ -365,13 +172,13 @@ class _State:
         return times > 0
 
 
-def _walk(commands: list[_Command]) -> Iterator[_Command]:
+def _walk(commands: list[Command]) -> Iterator[Command]:
     for one in commands:
         yield one
         yield from _walk(one.block)
 
 
-def _at(address: _Address, number: int, last: bool, line: Line) -> bool:
+def _at(address: Address, number: int, last: bool, line: Line) -> bool:
     if address.kind == "line":
         return number == address.number
     if address.kind == "last":
@@ -383,7 +190,7 @@ def _at(address: _Address, number: int, last: bool, line: Line) -> bool:
     return address.pattern.search(line.text) is not None
 
 
-def _selected(command: _Command, number: int, last: bool, line: Line) -> bool:
+def _selected(command: Command, number: int, last: bool, line: Line) -> bool:
     first, second = command.first, command.second
     if first is None:
         return True
