@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from context_bench.__main__ import main
 from context_bench.core.clock import ManualClock
 from context_bench.core.records import Usage
 from context_bench.core.watching import Turn, by_session, total
@@ -350,12 +351,10 @@ async def test_killed_in_the_middle_every_told_record_is_there_and_no_text_of_an
     (tmp_path / "told.txt").write_text("".join(told))
     assert (tmp_path / "store.db-wal").stat().st_size > 0
     in_the_open = found(tmp_path, secrets)
-    report = await command(tmp_path, "--show", "last", "--output", "json", "--out", str(tmp_path / "report.json"))
-    _, error = await report.communicate()
-    assert report.returncode == 0, error.decode()
+    show = ["watch", "--store", str(tmp_path / "store.db"), "--show", "last", "--out"]
+    assert await asyncio.to_thread(main, [*show, str(tmp_path / "report.json"), "--output", "json"]) == 0
     shown = json.loads((tmp_path / "report.json").read_text())
-    table = await command(tmp_path, "--show", "last", "--out", str(tmp_path / "report.txt"))
-    assert await table.wait() == 0
+    assert await asyncio.to_thread(main, [*show, str(tmp_path / "report.txt")]) == 0
     assert shown["watch"]["status"] == "interrupted"
     assert shown["arms"]["main"]["total"]["calls"] == len(requests) == server.seen
     with open_store(tmp_path / "store.db") as store:
