@@ -79,6 +79,7 @@ class Planning:
         self._wanted: deque[int] = deque()  # positions of the known part that owe something
         self._sure = self._source.told
         self._begun = False
+        self._judges = {each.id for each in writer.evaluators if not each.after}
 
     async def chunk(self, size: int) -> tuple[list[Unit], bool]:
         """The units of up to `size` examples, and whether there may be more."""
@@ -169,11 +170,22 @@ class Planning:
             block = Block(len(taking), []) if self._dependents else None
             for index in ordered(taking, self._seed, row.content, trial):
                 key = output_key(self._arms[index], row.content, trial, row.occurrence)
+                if block is None and planned and self._settled(index, key, planned.get((self._arms[index].number, row.position, trial))):
+                    continue
                 yield self._unit(index, row, trial, key, block, planned)
             if block is not None:
                 due = [index for index in self._dependents if self._arms[index].arm.takes(row.position)]
                 for index in ordered(due, self._seed, row.content, trial):
                     block.dependents.append(self._unit(index, row, trial, b"", block, planned))
+
+    def _settled(self, arm: int, key: bytes, before: Found | None) -> bool:
+        """Is nothing owed where the plan points to this output? Then it is only counted."""
+        if before is None or not self._is_best(before, key) or self._arms[arm].stateful or (self._tapped and not before.tapped):
+            return False
+        if not self._judges.issubset(before.scored):
+            return False
+        self.tally.reuse(arm, 1, before.created)
+        return True
 
     def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: Block | None, planned: Planned) -> Unit:
         unit = Unit(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
