@@ -60,9 +60,9 @@ def test_one_that_eats_all_memory_costs_its_own_row_at_most_the_run_and_no_store
     if status == 0:
         assert (said["done"], said["failed"], said["rows"]) == (6, 1, 6)
         assert said["errors"]["4"].startswith("MemoryError")
-    else:  # on the loop it also takes the memory of libraries that can only give up
+    else:  # on the loop it also takes the memory of libraries that can only give up, and of whoever reads the rows in this process
         assert on_loop
-        assert status == -signal.SIGABRT, out
+        assert status == -signal.SIGABRT or out.rstrip().endswith("MemoryError"), out
     status, said, out = odd("well")
     assert status == 0, out
     assert (said["failed"], said["rows"]) == (0, 6)
