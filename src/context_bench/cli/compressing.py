@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,9 +15,10 @@ from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
 from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import Comma, Many, RunOptions
-from context_bench.cli.session import Surroundings, carry_out, run_name, store_of, surroundings, warn
+from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings, warn
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, ProbeType
+from context_bench.core.records import Call
 from context_bench.llm.keyring import key_in
 
 #: What every table has beside the systems; the last two in the size of each system.
@@ -55,15 +55,16 @@ def compress_sessions(options: CompressOptions) -> int:
     return interrupts.run(_compress(_completed(options)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """How the model that writes probes is asked; equal where it is the very same limiter and money."""
+    """How the model that writes probes is asked, and where its attempts are written down; equal only to itself, as a run is."""
 
     timeout: float = 120.0
     retries: int = 3
     limiter: Any = None
     spend: Any = None
     prices: Any = None
+    calls: list[Call] = field(default_factory=list)
 
     @classmethod
     def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> Limits:
@@ -71,7 +72,7 @@ class Limits:
         from context_bench.cli import parts
 
         timeout = options.timeout if "timeout" in options.model_fields_set else 120.0
-        return cls(timeout, options.retries, accounts.of(options.responder), spend, parts.prices(options) if spend is not None else None)
+        return cls(timeout, options.retries, accounts.of(options.responder), spend, parts.prices(options))
 
 
 def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limits: Limits | None = None) -> Any:
@@ -118,6 +119,7 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
         prices=asked.prices,
         limiter=asked.limiter,
         spend=asked.spend,
+        calls=asked.calls,
     )
 
 
@@ -167,19 +169,20 @@ async def _compress(options: CompressOptions) -> int:
 
     parts.import_modules(options.imports)
     accounts = Accounts(options)
-    spend = _spend(options) if options.max_cost is not None and not options.dry_run else None
+    spend = None if options.dry_run else money_limit(options, eligibility_of)  # choosing probes stands under it as well
     limits = Limits.of(options, accounts, spend) if "model" in options.probes else None
     data = await asyncio.to_thread(probe_set, options, None, limits)
     controls, options.controls = list(options.controls or []), None  # ours compress sessions; no hop is needed
     options.reader = None if options.upstream or options.tap or options.responder == "sentence" else options.responder
     async with surroundings(options, accounts) as around:
         around.spend = spend
+        around.overhead = limits.calls if limits is not None else []
         prices = parts.prices(options)
         cell = _cell(options, around, prices, controls)
         evaluators = _evaluators(options, prices, around)
         if options.eligibility and not options.dry_run:
             preflight.check_plan(options, [data], prices, evaluators)
-            chosen = await eligible_probes(options, responder(options, around, prices, tapped=False), data, around.spend)
+            chosen = await eligible_probes(options, responder(options, around, prices, tapped=False), data, around)
             data = await asyncio.to_thread(probe_set, options, chosen, limits)
         about = {
             "points": options.points,
@@ -197,16 +200,6 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
     if options.margin is not None or not options.score_field.startswith("rubric_"):
         return {}
     return {"margin": {"value": RUBRIC_MARGIN, "rule": f"{RUBRIC_MARGIN} of 5", "score_field": options.score_field}}
-
-
-def _spend(options: CompressOptions) -> Any:
-    """The money limit, under which choosing probes stands as well; what this run and its choosing have spent before counts."""
-    from context_bench.cli import parts
-    from context_bench.engine import open_store
-
-    with closing(open_store(store_of(options))) as store:
-        name = run_name(store, options)
-        return parts.spend(options, store, *([name, eligibility_of(name)] if name else []))
 
 
 def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls: Sequence[str]) -> Cell:

@@ -11,6 +11,7 @@ from context_bench.systems.compressing import Compressing
 
 if TYPE_CHECKING:
     from context_bench.cli.compressing import CompressOptions
+    from context_bench.cli.session import Surroundings
 
 #: How often full history and none answer a probe before it is used, where a model answers.
 ELIGIBILITY = 5
@@ -28,7 +29,7 @@ class Choosing(Compressing):
         return {**super().fingerprint(), "chooses": "probes"}
 
 
-async def eligible_probes(options: CompressOptions, reader: Any, data: Any, spend: Any) -> frozenset[str]:
+async def eligible_probes(options: CompressOptions, reader: Any, data: Any, around: Surroundings) -> frozenset[str]:
     """Probes that the full history answers and none does not, by answers of their own: what is scored later are other draws.
 
     Each probe is asked `options.eligibility` times of both. Kept: answered in at least 4 of 5 with everything, in at most 2 of 5 with
@@ -50,7 +51,8 @@ async def eligible_probes(options: CompressOptions, reader: Any, data: Any, spen
             evaluators=[ProbeAtoms()],
             manifest=_manifest(options, data),
             settings=RunSettings(trials=options.eligibility or 1, seed=options.seed, max_workers=options.max_workers),
-            spend=spend,
+            spend=around.spend,
+            overhead=around.overhead,
             progress=None if options.quiet else RichProgress(),
             reuse="all",
         )

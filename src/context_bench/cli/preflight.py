@@ -8,6 +8,7 @@ from context_bench.cli.options import RunOptions
 from context_bench.cli.session import Surroundings
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, SystemFailed
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.records import Call
 
 PROBE = {"id": "preflight", "context": "The gate opens at nine.", "question": "When does the gate open?", "answer": "nine"}
 
@@ -47,15 +48,15 @@ async def check_systems(options: RunOptions, around: Surroundings, arms: list[An
     for arm in arms:
         if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None:
             await _reachable(options, around, arm.system, spend)
-    await check_evaluators(evaluators, spend)
+    await check_evaluators(evaluators, spend, around.overhead)
 
 
-async def check_evaluators(evaluators: list[Any], spend: Any) -> None:
-    """A judge must tell a known right answer from a known wrong one before it is asked about anything."""
+async def check_evaluators(evaluators: list[Any], spend: Any, overhead: list[Call]) -> None:
+    """A judge must tell a known right answer from a known wrong one before it is asked about anything. Its attempts go to `overhead`."""
     for evaluator in evaluators:
         preflight = getattr(evaluator, "preflight", None)
         if preflight is not None:
-            with open_ledger(Ledger(account="preflight", spend=spend)):
+            with open_ledger(Ledger(account="preflight", spend=spend, calls=overhead)):
                 await preflight()
 
 
@@ -63,7 +64,7 @@ async def _reachable(options: RunOptions, around: Surroundings, system: Any, spe
     """One marked request: the proxy must answer, and with a tap its traffic must be seen there."""
     mark = await around.tap.begin(f"preflight:{system.name}") if around.tap is not None else None
     failure: SystemFailed | None = None
-    with open_ledger(Ledger(account="preflight", mark=mark, spend=spend)):
+    with open_ledger(Ledger(account="preflight", mark=mark, spend=spend, calls=around.overhead)):
         try:
             await system.aprocess(PROBE)
         except SystemFailed as error:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, refuse_equal_names
 from context_bench.cli.options import Comma, Many, RunOptions
-from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
+from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings, warn
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.llm.keyring import key_in
 
@@ -161,7 +161,8 @@ async def _remember(options: MemoryOptions) -> int:
         about = {"k": options.k, "budget_tokens": options.budget_tokens, "reader": reads, "floors": cell.controls}
         about["capabilities"] = {arm.system.name: sorted(arm.system.memory.capabilities) for arm in cell.arms}
         if (judge := next((one for one in evaluators if one.name == "memory_judge"), None)) and not options.dry_run:
-            about["judge"] = await _calibrated(judge, data)
+            around.spend = money_limit(options)
+            about["judge"] = await _calibrated(judge, data, around)
         return await carry_out(options, around, prices, data, [cell], evaluators, memory=about)
 
 
@@ -186,7 +187,7 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
     return replace(dataset, _read=chosen, _facts=lambda: {**dataset._facts(), "asked": asked, "of": there, "questions_each": most})
 
 
-async def _calibrated(judge: Any, data: list[Any]) -> str:
+async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
     """How often the judge accepts answers that are known to be wrong, on questions of this very run."""
     from itertools import islice
 
@@ -194,7 +195,7 @@ async def _calibrated(judge: Any, data: list[Any]) -> str:
     from context_bench.evaluators.calibration import calibrate
 
     asked = [example for dataset in data for example in islice(dataset.examples(), 100)]
-    with open_ledger(Ledger(account="preflight")):
+    with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.overhead)):
         return (await calibrate(judge, asked, most=10)).sentence
 
 

@@ -15,6 +15,7 @@ import typer
 from context_bench.cli import asking, interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
+from context_bench.core.records import Call
 
 StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")]
 
@@ -99,9 +100,10 @@ def rescore(
         prices = parts.prices(asked)
         spend = parts.spend(asked, opened, record.name)
         evaluators = _judges_again(asked, record, prices, Accounts(asked))
-        interrupts.run(preflight.check_evaluators(evaluators, spend))
+        overhead: list[Call] = []
+        interrupts.run(preflight.check_evaluators(evaluators, spend, overhead))
         settings = RunSettings(max_workers=asked.max_workers, example_timeout=asked.example_timeout, run_timeout=asked.run_timeout)
-        judged = interrupts.run(score_again(opened, record.id, evaluators, settings=settings, spend=spend))
+        judged = interrupts.run(score_again(opened, record.id, evaluators, settings=settings, spend=spend, overhead=overhead))
         if judged.stopped is not None:
             raise judged.stopped
         result = _result(opened, _find(opened, record.id), score_field, None)

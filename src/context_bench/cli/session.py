@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
+from context_bench.core.records import Call
 from context_bench.llm.keyring import key_in
 
 
@@ -28,8 +29,8 @@ def run_session(options: RunOptions) -> int:
 class Surroundings:
     """What a run stands in: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
 
-    `spend`: a money limit that already counts, if something was asked before the run. `result`: what the run found, once it is reported.
-    `accounts`: the limits of what is asked.
+    `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that, until they are
+    written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits of what is asked.
     """
 
     upstream: str | None = None
@@ -38,6 +39,7 @@ class Surroundings:
     reader: str | None = None
     notes: list[str] = field(default_factory=list)
     spend: Any = None
+    overhead: list[Call] = field(default_factory=list)
     result: Any = None
     accounts: Accounts | None = None
 
@@ -182,6 +184,7 @@ async def _run_and_report(
         reuse="all" if options.reuse or options.cache_dir else "run",
         executor=executor_of(options, around),
         limits=around.accounts.told if around.accounts is not None else None,
+        overhead=around.overhead,
     )
     if executed.counts.get("reused"):
         warn(reporting.reused(executed.counts))
@@ -193,6 +196,20 @@ async def _run_and_report(
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
     around.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
+
+
+def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
+    """The limit of `--max-cost` for what is asked before the run, and then for the run; `None` without one. What the run has spent before
+    counts, and what runs did that `others` name after it.
+    """
+    from context_bench.cli import parts
+    from context_bench.engine import open_store
+
+    if options.max_cost is None:
+        return None
+    with closing(open_store(store_of(options))) as store:
+        name = run_name(store, options)
+        return parts.spend(options, store, *([name, *(other(name) for other in others)] if name else []))
 
 
 def run_name(store: Any, options: RunOptions) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Recorder, Spend
-from context_bench.core.records import Example
+from context_bench.core.records import Call, Example
 from context_bench.engine.books import Executed
 from context_bench.engine.circumstances import Circumstances, Limits
 from context_bench.engine.collecting import rare_collections
@@ -48,6 +48,7 @@ async def execute(
     total: int | None = None,
     executor: Executor | None = None,
     limits: Limits | None = None,
+    overhead: list[Call] | None = None,
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
@@ -56,7 +57,8 @@ async def execute(
     equal content.
     `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for progress.
     `executor`: where the work is done, default in this process. `limits`: tells what changed about how much each endpoint is asked; it is
-    kept with the run as it goes on.
+    kept with the run as it goes on. `overhead`: attempts that are made for the run and for none of its rows, before it begins or while
+    its examples are made; they are written down, and taken out of the list, before examples are worked on.
 
     A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as interrupted: what was
     finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin, `StoreUnusable` when the store fails.
@@ -66,7 +68,8 @@ async def execute(
     planned, judges = planned_arms(arms, secrets), planned_evaluators(evaluators, secrets)
     if settings.bodies == "none" and any(each.after for each in judges):
         raise BadInput("an evaluator that judges after the run needs the examples; bodies='none' keeps none")
-    writer = Writer(store, clock, secrets, reuse, settings.bodies, planned, judges, settings.trials)
+    paid = [] if overhead is None else overhead
+    writer = Writer(store, clock, secrets, reuse, settings.bodies, planned, judges, settings.trials, paid)
     runner = Runner(writer, settings, recorder, spend, progress, clock, executor)
     about = {"seed": settings.seed, "trials": settings.trials, "text_fields": settings.text_fields}
     identity = identity_of(planned, judges, about, manifest.get("datasets"))
@@ -74,6 +77,7 @@ async def execute(
         await runner.in_database(load_tokenizers, planned)
         source = await runner.in_database(source_key, examples, planned, program())
         begun = await runner.in_database(writer.begin, name, identity, source)
+        await runner.in_database(writer.book)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         told = continued(told, begun.before)
         await runner.in_database(writer.manifest, told)
@@ -97,11 +101,13 @@ async def rescore(
     progress: Progress | None = None,
     clock: Clock = SYSTEM_CLOCK,
     again: bool = False,
+    overhead: list[Call] | None = None,
 ) -> Executed:
     """Judge the stored answers of a run (id or name) with `evaluators`; no system is called.
 
     Scores of evaluators with other names stay; one of the same name and another version or configuration takes the old one's place.
-    What was judged by exactly this evaluator is left as it is, unless `again`; then judges are asked afresh, too. Raises `BadInput` if
+    What was judged by exactly this evaluator is left as it is, unless `again`; then judges are asked afresh, too. `overhead`: as in
+    `execute`. Raises `BadInput` if
     the run kept no examples.
     """
     record = run_of(store, run)
@@ -109,11 +115,12 @@ async def rescore(
     secrets = secrets_of(evaluators)
     judges = planned_evaluators(evaluators, secrets)
     arms = [PlannedArm(Arm(_Named(name)), "", {}) for name in record.systems]
-    writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges)
+    writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges, overhead=[] if overhead is None else overhead)
     execution = Execution(writer, chosen, None, spend, progress, clock)
     with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
         async with execution.threads():
             await execution.in_database(writer.take_up, record.number, record.id, record.name)
+            await execution.in_database(writer.book)
             return await judge_only(execution, record, again)
 
 

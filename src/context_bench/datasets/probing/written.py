@@ -27,6 +27,7 @@ from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
 from context_bench.core.probing import packed, rendered
+from context_bench.core.records import Call
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.datasets.probing.generating import visible_without
@@ -45,7 +46,8 @@ _MOST_QUOTES = 6
 class ModelProbes:
     """Asks a model behind an OpenAI-compatible `url`, at temperature 0, for up to `most` probes of each part of `part_tokens` (o200k_base).
 
-    A point that was asked for before gives the same probes again without a call. Failing calls raise `SystemFailed`.
+    A point that was asked for before gives the same probes again without a call. Failing calls raise `SystemFailed`. `calls`: where each
+    attempt is written down.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class ModelProbes:
         prices: Any = None,
         limiter: Any = None,
         spend: Any = None,
+        calls: list[Call] | None = None,
     ) -> None:
         if most < 1 or part_tokens < 1:
             raise BadInput(f"probes of a model: most and part_tokens are 1 or more, not {most} and {part_tokens}")
         self.url, self.model, self.most, self.part_tokens = url, model, most, part_tokens
         self._spend = spend
+        self.calls = [] if calls is None else calls
         self._settings = {"api_key": api_key, "timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
         self._known: dict[str, list[Probe]] = {}
         self.counts: Counter[str] = Counter()
@@ -88,7 +92,7 @@ class ModelProbes:
 
         client = ChatClient(self.url, **self._settings)
         try:
-            with open_ledger(Ledger(account="preflight", spend=self._spend)):
+            with open_ledger(Ledger(account="preflight", spend=self._spend, calls=self.calls)):
                 replies = [await self._ask(client, part) for part in _parts(point.prefix, self.part_tokens)]
         finally:
             await client.aclose()

@@ -130,6 +130,11 @@ class OutcomeRows:
                 rows += [self._call((*place, score.evaluator, None), call, keep) for call in score.calls]
         add(connection, schema.calls, _CALL, rows)
 
+    def write_overhead(self, connection: Connection, calls: Sequence[Call]) -> None:
+        """Write down what was asked for the run and belongs to no row."""
+        self.endpoints.meet(connection, calls)
+        add(connection, schema.calls, _CALL, [self._call((None, 0, None, None), call, self.keep == "all") for call in calls])
+
     def _call(self, of: tuple[int | None, int, int | None, int | None], call: Call, keep: bool) -> tuple[Any, ...]:
         ink = self.serializer
         output, take, evaluator, setup = of

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, select, update
 
 from context_bench.core.clock import Clock
-from context_bench.core.records import Example, Forwarded
+from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluator, SetUp, Unit
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
@@ -30,7 +30,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Writer:
-    """One run's pen, and what it writes. `reuse`: "none", "run" or "all"; `bodies` as in `RunSettings`."""
+    """One run's pen, and what it writes. `reuse`: "none", "run" or "all"; `bodies` as in `RunSettings`.
+
+    `overhead`: attempts made for the run and for no row of it, by others (checks before it; who makes its examples). They are written down
+    before whatever was made of them is.
+    """
 
     store: Store
     clock: Clock
@@ -40,6 +44,7 @@ class Writer:
     arms: list[PlannedArm]
     evaluators: list[PlannedEvaluator]
     trials: int = 1
+    overhead: list[Call] = field(default_factory=list)
     _at_work: str = ""
     known: Known = field(default_factory=Known)
     run: Begun = field(init=False)
@@ -64,6 +69,12 @@ class Writer:
             self._plan.source = SourceRow(begun.number, source)
             self.known = self._plan.source.begin(connection, fresh=begun.fresh)
         return begun
+
+    def book(self) -> None:
+        """Write down, durably, what there is of `overhead`, and take it out."""
+        if calls := list(self.overhead):
+            self._write(lambda connection: self._outcomes.write_overhead(connection, calls))
+            del self.overhead[: len(calls)]
 
     def let_go(self) -> None:
         """The run is no longer worked on by this process, however that came."""
@@ -147,6 +158,7 @@ class Writer:
 
         `sure`: they are the run's source's.
         """
+        self.book()
         if not self.run.fresh:
             planned = self.store.insist(lambda: self._unchanged(rows))
             if planned is not None:
@@ -175,6 +187,7 @@ class Writer:
 
         `sure`: they were the run's source's, and what the plan points to answers them.
         """
+        self.book()
         if not self.run.fresh or sure:
             self._write(lambda connection: self._plan.cut(connection, positions, sure=sure))
 
