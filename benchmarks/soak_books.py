@@ -117,7 +117,7 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
 
 @dataclass
 class Rows:
-    """Rows of a run: owed when it began, there, lost, there more than once, failed, and what the report says of failures."""
+    """Rows of a run: owed when it began, there, lost, answered more than once, failed, and what the report says of failures."""
 
     owed: int
     there: int
@@ -139,9 +139,11 @@ def rows_of(store: Store, name: str, owed: int, report: str) -> Rows:
         unjudged += not row.failed and bool(row.errors)
     outputs, plan = schema.outputs.c, schema.plan.c
     with store.reading() as connection:
-        made = connection.scalar(select(func.count()).where(outputs.run == record.number)) or 0
-        used = connection.scalar(select(func.count(plan.output.distinct())).where(plan.run == record.number)) or 0
-    doubled = sum(count - 1 for count in found.values()) + made - used
+        used = select(plan.output).where(plan.run == record.number, plan.output.is_not(None))
+        # A control that failed for want of its partner's budget has another key once it knows one: that failure is no second answer.
+        beside = select(func.count()).where(outputs.run == record.number, outputs.error.is_(None), outputs.id.not_in(used))
+        unused = connection.scalar(beside) or 0
+    doubled = sum(count - 1 for count in found.values()) + unused
     return Rows(owed, len(found), owed - len(found), doubled, failed, failures(report)["system"], unjudged)
 
 
