@@ -44,7 +44,7 @@ $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then cd tests/browser && npm ci --silent && touch node_modules/.ready; fi
 
 check: $(READY)  ## under a minute: format, lint, types, import contract, and the unit tests that name nothing slow
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target format lint types imports quick
+	@MYPY_NUM_WORKERS=2 $(MAKE) --no-print-directory --jobs 2 --output-sync=target format lint types imports quick
 
 format: $(READY)
 	$(BIN)/ruff format --check .
