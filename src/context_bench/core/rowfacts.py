@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
+from context_bench.core.grouping import by_count
 from context_bench.core.records import EvalRow
 
 #: Names of facts in `EvalRow.usage`, the first that is a number counts.
@@ -18,9 +18,7 @@ TOGETHER = 128
 
 def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:
     """Rows in their order, a hundred or so at a time."""
-    ahead = iter(rows)
-    while piece := list(islice(ahead, TOGETHER)):
-        yield piece
+    return by_count(rows, TOGETHER)
 
 
 def number(value: Any) -> float | None:

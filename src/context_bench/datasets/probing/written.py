@@ -23,6 +23,7 @@ from typing import Any
 from context_bench.core.atom_grade import Said
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.errors import BadInput
+from context_bench.core.grouping import by_size
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.probes import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
@@ -166,17 +167,6 @@ def _atom(piece: Any, prefix: Sequence[ChatMessage]) -> ProbeAtom | None:
 def _parts(prefix: Sequence[ChatMessage], tokens: int) -> Iterator[str]:
     """The messages as text with their numbers, in parts that fit; one that is longer than a part is cut."""
     counter = counter_for()
-    part, size = list[str](), 0
-    for number, message in enumerate(prefix):
-        text = rendered([message]) if message.get("role") not in SYSTEM_ROLES else ""
-        if not text:
-            continue
-        piece = counter.truncate(f"[{number}] {text}", tokens)
-        count = counter.count(piece)
-        if part and size + count > tokens:
-            yield "\n\n".join(part)
-            part, size = [], 0
-        part.append(piece)
-        size += count
-    if part:
-        yield "\n\n".join(part)
+    texts = ((number, rendered([message])) for number, message in enumerate(prefix) if message.get("role") not in SYSTEM_ROLES)
+    pieces = (counter.truncate(f"[{number}] {text}", tokens) for number, text in texts if text)
+    return ("\n\n".join(part) for part in by_size(pieces, counter.count, tokens))

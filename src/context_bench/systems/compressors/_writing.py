@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from context_bench.core.conversation import ChatMessage
+from context_bench.core.grouping import by_size
 from context_bench.core.probing import rendered
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
@@ -48,16 +49,8 @@ class WrittenByModel(OfModel):
     def _parts(self, messages: Sequence[ChatMessage]) -> Iterator[str]:
         """The messages as text, in parts; one that is longer than a part is cut into several."""
         counter = counter_for()
-        part, size = list[str](), 0
-        for piece in (piece for message in messages for piece in _pieces(rendered([message]), self.part_tokens, counter)):
-            tokens = counter.count(piece)
-            if part and size + tokens > self.part_tokens:
-                yield "\n\n".join(part)
-                part, size = [], 0
-            part.append(piece)
-            size += tokens
-        if part:
-            yield "\n\n".join(part)
+        pieces = (piece for message in messages for piece in _pieces(rendered([message]), self.part_tokens, counter))
+        return ("\n\n".join(part) for part in by_size(pieces, counter.count, self.part_tokens))
 
 
 def _pieces(text: str, tokens: int, counter: VocabularyCounter) -> Iterator[str]:

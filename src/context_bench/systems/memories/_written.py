@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from context_bench.core.errors import Failed, describe
+from context_bench.core.grouping import by_size
 from context_bench.core.memory import Item, Receipt
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import counter_for
@@ -68,16 +69,8 @@ class Written(OfModel):
         self._turn = asyncio.Lock()
 
     def _parts(self, items: Sequence[Item]) -> Iterator[list[Item]]:
-        counter, part, size = counter_for(), list[Item](), 0
-        for item in items:
-            tokens = counter.count(dated(item))
-            if part and size + tokens > self.part_tokens:
-                yield part
-                part, size = [], 0
-            part.append(item)
-            size += tokens
-        if part:
-            yield part
+        counter = counter_for()
+        return by_size(items, lambda item: counter.count(dated(item)), self.part_tokens)
 
 
 def dated(item: Item) -> str:

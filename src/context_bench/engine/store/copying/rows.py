@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
 
+from context_bench.core.grouping import by_count, by_size
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert
 from context_bench.engine.store.store import Store
@@ -40,32 +42,15 @@ def copy_bodies(source: Store, connection: Connection, keys: Iterable[bytes | No
     with source.reading() as reading:
         links = all_of(reading, select(parts).where(parts.c.body.in_(wanted)))
         wanted |= {row["part"] for row in links}
-        for some in _pieces(sorted(wanted)):
+        for some in by_count(sorted(wanted), ROWS):
             there = set(connection.scalars(select(bodies.c.key).where(bodies.c.key.in_(some))))
             sizes = select(bodies.c.key, func.length(bodies.c.data)).where(bodies.c.key.in_(set(some) - there)).order_by(bodies.c.key)
-            for group in _small([(row[0], row[1]) for row in reading.execute(sizes)]):
-                rows = all_of(reading, select(bodies).where(bodies.c.key.in_(group)).order_by(bodies.c.key))
+            for group in by_size(reading.execute(sizes).all(), itemgetter(1), BYTES):
+                keys = [key for key, _ in group]
+                rows = all_of(reading, select(bodies).where(bodies.c.key.in_(keys)).order_by(bodies.c.key))
                 connection.execute(insert(connection, bodies).on_conflict_do_nothing(), rows)
                 written += len(rows)
     if links:
         links.sort(key=lambda row: (row["body"], row["part"]))
         connection.execute(insert(connection, parts).on_conflict_do_nothing(), links)
     return written
-
-
-def _small(sizes: Sequence[tuple[bytes, int]]) -> Iterator[list[bytes]]:
-    """Keys in groups whose bodies are few bytes together; a large one is alone."""
-    group, total = list[bytes](), 0
-    for key, size in sizes:
-        if group and total + size > BYTES:
-            yield group
-            group, total = [], 0
-        group.append(key)
-        total += size
-    if group:
-        yield group
-
-
-def _pieces(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(keys), ROWS):
-        yield keys[start : start + ROWS]

@@ -1,0 +1,30 @@
+"""Values in their order, some at a time: so many, or so large together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def by_count(values: Iterable[T], most: int) -> Iterator[list[T]]:
+    """`most` at a time; the last group may be smaller."""
+    ahead = iter(values)
+    while group := list(islice(ahead, most)):
+        yield group
+
+
+def by_size(values: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """As many at a time as are `most` large together; a larger one is alone. `size` is asked once for each."""
+    group, total = list[T](), 0
+    for value in values:
+        more = size(value)
+        if group and total + more > most:
+            yield group
+            group, total = [], 0
+        group.append(value)
+        total += more
+    if group:
+        yield group
