@@ -48,8 +48,10 @@ class Arm:
         self.name, self._tell, self._clock = name, tell, clock
         self.place: Place | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
-        self._front = Tap(via or upstream, port=front, witness=_Front(self), sink=sink, clock=clock, **options)
-        self._back = Tap(upstream, port=back, witness=_Back(self), clock=clock, **options) if via is not None else None
+        before = _Side(self._pairing.front_arrived, self._pairing.front_finished)
+        behind = _Side(self._pairing.back_arrived, self._pairing.back_finished)
+        self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
+        self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
         self._closing = contextlib.AsyncExitStack()
 
     @property
@@ -114,23 +116,9 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-class _Front:
-    def __init__(self, arm: Arm) -> None:
-        self._arm = arm
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Shows the pairing what one of the two taps sees."""
 
-    def arrived(self, exchange: Exchange) -> None:
-        self._arm.pairing.front_arrived(exchange)
-
-    def finished(self, exchange: Exchange) -> None:
-        self._arm.pairing.front_finished(exchange)
-
-
-class _Back:
-    def __init__(self, arm: Arm) -> None:
-        self._arm = arm
-
-    def arrived(self, exchange: Exchange) -> None:
-        self._arm.pairing.back_arrived(exchange)
-
-    def finished(self, exchange: Exchange) -> None:
-        self._arm.pairing.back_finished(exchange)
+    arrived: Callable[[Exchange], None]
+    finished: Callable[[Exchange], None]
