@@ -105,7 +105,7 @@ def _index(
 
 def _slope(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) -> Estimate | None:
     """Least squares over all (cycle, score), standard error from whole sessions, Student's t."""
-    from context_bench.core.stats.proportions import quantile
+    from context_bench.core.stats.students import quantile
 
     pairs = [(own[cycle].session, float(cycle), own[cycle].value) for own in kept.values() for cycle in cycles]
     at, of = (math.fsum(pair[i] for pair in pairs) / len(pairs) for i in (1, 2))  # type: ignore[misc]

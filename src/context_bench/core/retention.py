@@ -176,7 +176,7 @@ def resampled_interval(
     import numpy as np
 
     from context_bench.core.stats.bootstrap import resampled_sums
-    from context_bench.core.stats.proportions import quantile, upper_tail
+    from context_bench.core.stats.students import quantile, upper_tail
 
     count = len(groups)
     if count < MIN_CLUSTERS:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.stats.clusters import Design, codes_of, design
-from context_bench.core.stats.proportions import quantile, upper_tail
 from context_bench.core.stats.roots import root
+from context_bench.core.stats.students import quantile, upper_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -109,7 +109,7 @@ def _by_bound(loss: Bounded, gain: Bounded, margin: float, confidence: float) ->
 
 def _by_t(first: NDArray[Any], second: NDArray[Any], clusters: Sequence[Any] | None, margin: float, confidence: float) -> Equivalence:
     from context_bench.core.stats.means import paired_difference
-    from context_bench.core.stats.proportions import quantile, upper_tail
+    from context_bench.core.stats.students import quantile, upper_tail
 
     found = paired_difference(first, second, clusters, margin=margin)  # type: ignore[arg-type]
     if found.se is None or found.noninferiority_p is None:

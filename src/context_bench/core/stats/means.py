@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.stats.clusters import MIN_CLUSTERS, codes_of
-from context_bench.core.stats.proportions import quantile, upper_tail
+from context_bench.core.stats.students import quantile, upper_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_bench.core.stats.proportions import quantile, upper_tail
+from context_bench.core.stats.students import quantile, upper_tail
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:

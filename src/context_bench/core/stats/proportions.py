@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from context_bench.core.stats.students import quantile as quantile
-from context_bench.core.stats.students import upper_tail as upper_tail
+from context_bench.core.stats.students import quantile, upper_tail
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _exact(ranks: NDArray[Any], seen: float) -> float:
 
 
 def _normal(ranks: NDArray[Any], seen: float) -> float:
-    from context_bench.core.stats.proportions import upper_tail
+    from context_bench.core.stats.students import upper_tail
 
     return min(1.0, 2 * upper_tail(seen / float((ranks**2).sum()) ** 0.5))
 

@@ -131,7 +131,7 @@ def _needed(margin: float, difference: float, variance: float, effect: float) ->
 
 def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
     from context_bench.core.stats.means import bootstrap_mean, mean_se
-    from context_bench.core.stats.proportions import quantile, upper_tail
+    from context_bench.core.stats.students import quantile, upper_tail
 
     interval, found = bootstrap_mean(d, codes, seed=seed), mean_se(d, codes)
     if interval is None or found.se is None:
