@@ -115,3 +115,32 @@ async def test_probes_that_a_model_writes_are_paid_for_in_the_books(tmp_path):
         assert await ran("compress", "run", SESSION, *asked, *more) == 0
     assert len(booked(store)) == model.calls
     assert len(booked(store, "preflight")) >= 1
+
+
+@pytest.mark.parametrize(("more", "said"), [(["--max-cost", "1"], "--max-cost needs a price"), (["--dry-run"], "--probes structured")])
+async def test_no_probe_is_written_where_money_cannot_be_counted_or_is_not_to_be_spent(tmp_path, capsys, more, said):
+    model = Writing()
+    async with ModelServer(model) as server:
+        asked = ["--responder", server.url, "--model", "unpriced", "--controls", "full,none", "--store", f"{tmp_path}/s.db", "--quiet"]
+        assert await ran("compress", "run", SESSION, *asked, "--probes", "model", *more) == 2
+    assert said in capsys.readouterr().err
+    assert model.calls == 0
+
+
+async def test_a_memory_judge_is_not_tried_out_where_its_money_cannot_be_counted(tmp_path, capsys):
+    judge = ModelServer(Scripted({"default": "yes"}))
+    async with judge:
+        asked = [
+            "--system",
+            "bm25",
+            "--dataset",
+            "bundled:recall-lab:turns=40",
+            "-n",
+            "1",
+            "--reader",
+            "py:context_bench.testing.lab_reader:LabReader",
+        ]
+        judged = ["--judge-url", judge.url, "--judge-model", "unpriced", "--max-cost", "1", "--store", f"{tmp_path}/s.db", "--quiet"]
+        assert await ran("memory", *asked, *judged) == 2
+    assert "--max-cost needs a price for" in capsys.readouterr().err
+    assert judge.seen == 0

@@ -143,6 +143,8 @@ def _completed(options: CompressOptions) -> CompressOptions:
     if unknown := sorted(set(options.controls or []) - {*CONTROLS, *_SIZED}):
         raise BadInput(f"--controls {unknown[0]!r} is not known here; expected some of {', '.join(dict.fromkeys([*CONTROLS, *_SIZED]))}")
     checked_probes(options)
+    if options.dry_run and "model" in options.probes:
+        raise BadInput("--dry-run asks nobody, and only the model knows which probes it would write; forecast with --probes structured")
     _wired(options)
     if options.eligibility is None:
         options.eligibility = 0 if options.responder == "sentence" else ELIGIBILITY
@@ -171,6 +173,8 @@ async def _compress(options: CompressOptions) -> int:
     accounts = Accounts(options)
     spend = None if options.dry_run else money_limit(options, eligibility_of)  # choosing probes stands under it as well
     limits = Limits.of(options, accounts, spend) if "model" in options.probes else None
+    if limits is not None:
+        preflight.check_price(options, limits.prices)  # writing probes costs money already
     data = await asyncio.to_thread(probe_set, options, None, limits)
     controls, options.controls = list(options.controls or []), None  # ours compress sessions; no hop is needed
     options.reader = None if options.upstream or options.tap or options.responder == "sentence" else options.responder

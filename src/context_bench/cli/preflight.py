@@ -19,6 +19,7 @@ def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: li
     from context_bench.reports.output import check_format
 
     check_format(options.output)
+    check_price(options, prices)
     filled = [dataset for dataset in data if next(iter(dataset.examples()), None) is not None]
     if not filled:
         raise NothingToRun("No examples loaded. Check your --dataset arguments.")
@@ -28,6 +29,10 @@ def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: li
             f"{names}: no context apart from the question, so nothing here can show what a compressor loses; "
             "add a dataset that has one (context-bench datasets --context lists them), drop --controls, or insist with --force"
         )
+
+
+def check_price(options: RunOptions, prices: Any) -> None:
+    """Money that is limited can be counted: a price is known for each model that is asked. Raises `PreflightFailed`."""
     models = [*options.model, *([options.judge_model] if options.judge_url else [])]
     unknown = [model for model in models if options.max_cost is not None and not prices.known(model)]
     if unknown:

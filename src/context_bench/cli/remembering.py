@@ -130,7 +130,7 @@ def _short(spec: str) -> str:
 
 
 async def _remember(options: MemoryOptions) -> int:
-    from context_bench.cli import parts
+    from context_bench.cli import parts, preflight
     from context_bench.datasets.memory import in_mode, load_memory
 
     parts.import_modules(options.imports)
@@ -161,6 +161,7 @@ async def _remember(options: MemoryOptions) -> int:
         about = {"k": options.k, "budget_tokens": options.budget_tokens, "reader": reads, "floors": cell.controls}
         about["capabilities"] = {arm.system.name: sorted(arm.system.memory.capabilities) for arm in cell.arms}
         if (judge := next((one for one in evaluators if one.name == "memory_judge"), None)) and not options.dry_run:
+            preflight.check_plan(options, data, prices, evaluators)
             around.spend = money_limit(options)
             about["judge"] = await _calibrated(judge, data, around)
         return await carry_out(options, around, prices, data, [cell], evaluators, memory=about)
