@@ -162,7 +162,7 @@ calls = Table(
     "calls",
     metadata,
     Column("id", WHOLE, primary_key=True),
-    Column("output", WHOLE),  # NULL = of a set-up, or the run was stopped before there was one
+    Column("output", WHOLE),  # NULL = of a set-up, of no row at all (`overhead`), or the run was stopped before there was one
     Column("run", WHOLE, nullable=False),
     Column("take", WHOLE, nullable=False),
     Column("evaluator", WHOLE),

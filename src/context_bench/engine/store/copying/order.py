@@ -51,7 +51,7 @@ class Order:
         return (rows[-1]["id"], lambda connection: self.writer.outputs(connection, rows)) if rows else None
 
     def _loose_calls(self, after: Any) -> Piece | None:
-        """Calls of set-ups, and of work that was cut off."""
+        """Calls of set-ups, of no row, and of work that was cut off."""
         return self._loose(schema.calls, self.writer.calls, after)
 
     def _loose_records(self, after: Any) -> Piece | None:
