@@ -120,14 +120,19 @@ class LiveCache:
         self._stops: list[tuple[int, ...]] = []
         self._last_use: list[float] = []
 
-    def add(self, length: int, shared: Callable[[int], int], *, at: float = 0.0, stops: Sequence[int] | None = None) -> tuple[int, int]:
+    def add(
+        self, length: int, shared: Callable[[int], int], *, at: float = 0.0, stops: Sequence[int] | None = None, warm: int = 0
+    ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
         `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends of its marked
-        prefixes, in tokens, for caches that store only those; default: its whole length.
+        prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens at its start that the cache held
+        already, from an earlier session.
         """
         rules, ends = self.profile, tuple(sorted(stops)) if stops is not None else (length,)
         read, source = self._served(shared, ends, at)
+        if warm and (kept := self._warm(min(warm, length), stops)) > read:
+            read, source = kept, None
         written = _written(ends[-1], read, rules) if ends else 0
         if source is not None:
             self._last_use[source] = at
@@ -135,6 +140,14 @@ class LiveCache:
         self._stops.append(ends)
         self._last_use.append(at)
         return read, written
+
+    def _warm(self, warm: int, stops: Sequence[int] | None) -> int:
+        """How much of a warm start the rules can serve: where prefixes are marked, up to the last mark that is not (5 %) beyond it."""
+        rules = self.profile
+        if stops is not None:
+            warm = max((end for end in stops if end <= 1.05 * warm), default=0)
+        kept = rules.b * (warm // rules.b) if rules.mode == "block" else warm
+        return kept if kept >= rules.m else 0
 
     def _served(self, shared: Callable[[int], int], ends: tuple[int, ...], at: float) -> tuple[int, int | None]:
         rules, best, source = self.profile, 0, None

@@ -119,15 +119,15 @@ def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch:
     assert not old.exists()
 
 
-@pytest.mark.parametrize("told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", null]}', '{"m": [1, 2, -3, 4, null]}', "[" * 9999])
+@pytest.mark.parametrize("told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999])
 def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     price_memory.keep("1", "2026-01-15", "other", None)
     (file,) = tmp_path.rglob("prices-*")
     file.write_text(told)
     assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
-    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 9000))
-    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 9000))
+    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
+    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
