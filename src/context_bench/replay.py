@@ -64,8 +64,8 @@ def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for told in sets:
         if rebuilt := told.get("reconstructed"):
             yield (
-                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: these were rebuilt, so "
-                "instructions, tools and parameters may differ from what was really sent."
+                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: these were rebuilt. "
+                "Instructions and tools that the log does not hold are stood in for, sized by the usage that it states."
             )
         if skipped := told.get("skipped"):
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())

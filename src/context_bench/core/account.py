@@ -1,10 +1,11 @@
 """The account of a recorded session: what its log says was billed, and how much of that the log's own texts explain.
 
 A client's log holds no system prompt, no tool definitions and no cache marks, but states the usage of every reply. `fit` turns both into
-one account; `completed` puts the marks and a stand-in for the missing head back into the requests:
+one account; `completed` puts the marks and stand-ins for the missing head back into the requests:
 
 * *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request. In the rebuilt request
-  the text `STAND_IN` stands for them, in a marked system block, and `HeadCounter` counts that text as the head.
+  a tool called `STAND_IN` stands for them, which `HeadCounter` counts as the head; where the system prompt is missing too, a made text of
+  the usual size stands for that part, so that a system which edits system prompts shows: what it would save there is not known.
 * *scale*: the provider's tokens for one of ours = slope of the least-squares line of stated over rebuilt tokens.
 * *warm*: tokens that the first request read from a cache which an earlier session had filled.
 
@@ -13,6 +14,7 @@ Tokens are counted by our tokenizer, except where they are called *stated*. Noth
 
 from __future__ import annotations
 
+import random
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,8 +26,12 @@ from context_bench.core.records import Usage
 from context_bench.core.session import Session, SessionRequest
 from context_bench.core.tokens import TokenCounter
 
-#: Stands in a rebuilt request for the instructions and tools that the log does not hold.
-STAND_IN = "[The instructions and tools of the client, which its log does not hold.]"
+#: Name of the tool that stands in a rebuilt request for those that the log does not hold.
+STAND_IN = "tools_that_the_log_does_not_hold"
+_OPENING = "The client's own instructions stood here. Its log does not hold them, so this text of about their size stands for them."
+#: Share of the head that is text: 0.25 (Claude Code 1.0.60), 0.29 (2.1.197), 0.31 (opencode 1.18.33); the rest are tools.
+_TEXT_SHARE = 0.3
+_WORDS_A_TOKEN = 0.87  # of `made_text`
 #: Parts of a body whose absence from the log leaves out billed tokens.
 BILLED_PARTS = ("system", "instructions", "tools", "prompt")
 #: Tokens by which rebuilt requests must differ before a slope is taken from them.
@@ -43,7 +49,8 @@ class Account:
     `missing`: parts that the log leaves out. `stated`: usage summed over the `stated_requests` of `requests` replies that state their
     prompt tokens; `predicted_outputs`: of the replies, those whose output tokens are not stated (or a placeholder). `rebuilt`: our tokens
     of those requests, in the provider's scale and no more than stated; `after` and `rebuilt_after`: stated and rebuilt tokens beyond the
-    first request's. `hour`: cache entries were stored for an hour instead of five minutes. `client`: program whose log this is.
+    first request's. `hour`: cache entries were stored for an hour instead of five minutes. `client`: program whose log
+    this is. `words`: of the made text that stands for the client's instructions, `text_tokens` its size.
     """
 
     head: int = 0
@@ -59,6 +66,8 @@ class Account:
     stated: Usage = field(default_factory=Usage)
     missing: tuple[str, ...] = ()
     client: str | None = None
+    words: int = 0
+    text_tokens: int = 0
 
     @property
     def whole(self) -> bool:
@@ -82,7 +91,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class HeadCounter:
-    """Counts like `counter`, and the stand-in as the `head` tokens that it stands for."""
+    """Counts like `counter`, and the tool that stands in for others as the `head` tokens that it stands for."""
 
     counter: TokenCounter
     head: int
@@ -105,11 +114,24 @@ class HeadCounter:
 
 def weighing(counter: TokenCounter, account: Account) -> TokenCounter:
     """`counter` for the requests of a session with this account."""
-    return HeadCounter(counter, account.head) if account.head else counter
+    return HeadCounter(counter, account.head - account.text_tokens) if account.head else counter
 
 
-def fit(session: Session, rebuilt: Sequence[int]) -> Account:
-    """The account of `session`, whose requests have `rebuilt` tokens by our count."""
+@lru_cache(maxsize=16)
+def made_text(words: int) -> str:
+    """A text of about so many words, the same at each call, that says nothing: it stands for instructions that a log does not hold."""
+    draw, vocabulary = random.Random(words), str(_facts()["made_words"]).split()
+    sentences = [_OPENING]
+    while words > 0:
+        length = draw.randint(8, 16)
+        words -= length
+        said = " ".join(draw.choice(vocabulary) for _ in range(length))
+        sentences.append(f"{said[0].upper()}{said[1:]}.")
+    return "\n".join(" ".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5))
+
+
+def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int]) -> Account:
+    """The account of `session`, whose requests have `rebuilt` tokens by `count`."""
     usages = [stated_usage(session, request) for request in session.requests]
     points = [(ours, usage.input_tokens) for ours, usage in zip(rebuilt, usages, strict=True) if usage and usage.input_tokens]
     missing = tuple(part for part in session.meta.get("assumed") or () if part in BILLED_PARTS)
@@ -119,8 +141,12 @@ def fit(session: Session, rebuilt: Sequence[int]) -> Account:
     head = 0
     if missing and points and first is not None and first.input_tokens:
         head = max(0, round(first.input_tokens / scale) - rebuilt[0])
+    untold = "system" in missing or "instructions" in missing
+    words = round(_TEXT_SHARE * head * _WORDS_A_TOKEN) if untold else 0
     return Account(
         head=head,
+        words=words,
+        text_tokens=min(head, count(made_text(words))) if words else 0,
         scale=round(scale, 6),
         warm=round((first.cache_read or 0) / scale) if first else 0,
         hour=_hour(stated, session),
@@ -140,7 +166,7 @@ def completed(session: Session, account: Account) -> Session:
     """The session with the client's cache marks, and the stand-in for its head, in the requests that had to be rebuilt; and with the
     usage that the log states, placeholders left out.
     """
-    finish = partial(_finished, session.wire, bool(account.head), _marked_messages(session), _mark(account.hour))
+    finish = partial(_finished, session.wire, account, _marked_messages(session))
     requests = []
     for request in session.requests:
         reply = request.recorded_reply
@@ -185,22 +211,18 @@ def _hour(stated: Usage, session: Session) -> bool:
     return first is not None and '"ttl": "1h"' in str(first.body.get("system")).replace("'", '"')
 
 
-def _mark(hour: bool) -> dict[str, str]:
-    return {"type": "ephemeral", **({"ttl": "1h"} if hour else {})}
-
-
 # What is known of clients ---------------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def _clients() -> list[dict[str, Any]]:
-    return list(tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))["clients"])
+def _facts() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
 
 
 def _client(session: Session) -> dict[str, Any] | None:
     """The program whose log the session was read from, if its facts are recorded."""
     name = str(session.meta.get("format") or "")
-    return next((client for client in _clients() if name.startswith(tuple(client["formats"]))), None)
+    return next((client for client in _facts()["clients"] if name.startswith(tuple(client["formats"]))), None)
 
 
 def _version(text: Any) -> tuple[int, ...]:
@@ -236,23 +258,35 @@ def _is_placeholder(session: Session, finish_reason: str | None) -> bool:
 # Bodies ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _finished(wire: str, stand_in: bool, marked: int, mark: dict[str, str], make_body: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _finished(wire: str, account: Account, marked: int, make_body: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     body = dict(make_body())
+    if account.head:
+        body["tools"] = [_tool(wire), *(body.get("tools") or [])]
     if wire == "anthropic":
-        return _finished_anthropic(body, stand_in, marked, mark)
-    key, text = ("input", "input_text") if wire == "openai-responses" else ("messages", "text")
-    if stand_in:
-        role = "developer" if key == "input" else "system"
-        first: dict[str, Any] = {"role": role, "content": [{"type": text, "text": STAND_IN}]}
-        body[key] = [{"type": "message", **first} if key == "input" else first, *body.get(key, [])]
+        return _finished_anthropic(body, account, marked)
+    if account.words and wire == "openai-responses" and not body.get("instructions"):
+        body["instructions"] = made_text(account.words)
+    elif account.words and wire == "openai-chat":
+        body["messages"] = [{"role": "system", "content": made_text(account.words)}, *body.get("messages", [])]
     return body
 
 
-def _finished_anthropic(body: dict[str, Any], stand_in: bool, marked: int, mark: dict[str, str]) -> dict[str, Any]:
-    if stand_in:
+def _tool(wire: str) -> dict[str, Any]:
+    """The definition of the tool that stands in for others."""
+    said = {"name": STAND_IN, "description": "Stands for the client's tools. Do not call it."}
+    empty = {"type": "object", "properties": {}}
+    if wire == "anthropic":
+        return {**said, "input_schema": empty}
+    return {"type": "function", **said, "parameters": empty} if wire == "openai-responses" else {"type": "function", "function": said}
+
+
+def _finished_anthropic(body: dict[str, Any], account: Account, marked: int) -> dict[str, Any]:
+    mark = {"type": "ephemeral", **({"ttl": "1h"} if account.hour else {})}
+    if account.words:
         system = body.get("system") or []
         blocks = [{"type": "text", "text": system}] if isinstance(system, str) else system
-        body["system"] = [{"type": "text", "text": STAND_IN, **({"cache_control": mark} if marked else {})}, *blocks]
+        text = {"type": "text", "text": made_text(account.words), **({"cache_control": mark} if marked else {})}
+        body["system"] = [text, *blocks]
     messages = list(body.get("messages") or [])
     for place in range(max(0, len(messages) - marked), len(messages)):
         messages[place] = _with_mark(messages[place], mark)

@@ -93,15 +93,18 @@ def session_cache(
     profile: CacheProfile | Mapping[str, Any],
     *,
     times: Sequence[float] | None = None,
+    head: int = 0,
 ) -> PrefixCache:
-    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start."""
+    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start. `head`:
+    in the unit model the first so many tokens of each prompt are stored too, as clients mark the end of their instructions.
+    """
     rules = profile if isinstance(profile, CacheProfile) else _profile(profile)
     if len(output_tokens) != len(lengths):
         raise BadInput(f"{len(lengths)} prompts but {len(output_tokens)} output token counts; give one per prompt")
     found = PrefixCache()
     last_use = dict(enumerate(times)) if times is not None else {}
     for t, n in enumerate(lengths):
-        cached, source = _cached(t, n, shared, lengths, rules, last_use if times is not None else None, times)
+        cached, source = _cached(t, n, shared, lengths, rules, last_use if times is not None else None, times, head)
         if times is not None and source is not None:
             last_use[source] = times[t]
         found.cached_per_request.append(cached)
@@ -181,6 +184,7 @@ def _cached(
     rules: CacheProfile,
     last_use: Mapping[int, float] | None,
     times: Sequence[float] | None,
+    head: int = 0,
 ) -> tuple[int, int | None]:
     """Tokens of request t served from the cache, and the earlier request they come from."""
     best, source = 0, None
@@ -188,8 +192,8 @@ def _cached(
         if last_use is not None and times is not None and rules.ttl is not None and times[t] - last_use[s] > rules.ttl:
             continue
         length = shared(s, t)
-        if rules.mode == "unit" and length < lengths[s]:
-            continue  # a stored prefix counts whole or not at all
+        if rules.mode == "unit" and length < lengths[s]:  # a stored prefix counts whole or not at all
+            length = head if head and length >= head else 0
         if length > best:
             best, source = length, s
         if best == n:

@@ -125,7 +125,7 @@ def accounted(session: Session) -> tuple[Session, Account]:
     prompts = Prompts(counter.count)
     for request in session.requests:
         prompts.add(segments(parse_request(request.wire, request.body)))
-    account = fit(session, prompts.lengths)
+    account = fit(session, prompts.lengths, counter.count)
     whole = completed(session, account)
     whole.meta = {**whole.meta, "account": account.as_dict()}
     return whole, account

@@ -166,7 +166,10 @@ def _no_verdict(bill: StatedBill, missing: Sequence[str], found: dict[str, Any],
     if missing and (share := found["after_head_share"]) is not None and share < LEAST_REBUILT:
         return f"only {share:.0%} of the tokens billed after the first request could be rebuilt from the log".replace("%", " %")
     if missing and moved:
-        return f"the system changed the block that stands for what the log leaves out ({', '.join(missing)}) in {moved:,} requests"
+        return (
+            f"in {moved:,} of {bill.requests:,} requests the system changed what stands for the parts that the log leaves out "
+            f"({', '.join(missing)}), so what it does to the real ones is not known"
+        )
     if own_rules and bill.reads is not None and abs(bill.reads[0] - bill.reads[1]) > MOST_APART:
         predicted, stated = (f"{share:.0%}".replace("%", " %") for share in bill.reads)
         return f"the log states that {stated} of the prompts came from the cache, but the rules predict {predicted} of the same requests"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.account import STAND_IN, Account, weighing
+from context_bench.core.account import STAND_IN, Account, made_text, weighing
 from context_bench.core.actions import Action, agreement
 from context_bench.core.cachecost import CacheProfile
 from context_bench.core.fidelity import Fidelity, Summary, Tally, fidelity, summarise
@@ -242,7 +242,7 @@ class SystemFigures:
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
         session.bill.add(usage_stated, output, session.rules.price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
-        session.moved += bool(session.account.head) and not _stands(exchange.received)
+        session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
@@ -286,9 +286,12 @@ class SystemFigures:
         )
 
 
-def _stands(request: WireRequest) -> bool:
-    """Whether the stand-in for what the log does not hold is still in the request."""
-    return any(part.text is not None and STAND_IN in part.text for message in request.messages for part in message.parts)
+def _stands(request: WireRequest, account: Account) -> bool:
+    """Whether what stands in for what the log does not hold is in the request as it was sent."""
+    if STAND_IN not in canonical_json(request.tools):
+        return False
+    made = made_text(account.words) if account.words else ""
+    return any(part.text is not None and made in part.text for message in request.messages for part in message.parts)
 
 
 def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:
