@@ -181,7 +181,9 @@ def _as_recorded(
             tokens = cache.add(parse_request(request.wire, request.body), request.at)
             reply = request.recorded_reply
             usage = reply.usage if reply else None
-            counted = usage.output_tokens if usage and usage.output_tokens is not None else counter.count((reply.text if reply else "") or "")
+            counted = (
+                usage.output_tokens if usage and usage.output_tokens is not None else counter.count((reply.text if reply else "") or "")
+            )
             output += counted
             bill.add(usage, counted, billing.price, tokens, cache.read_per_request[-1])
         figures = cache.figures

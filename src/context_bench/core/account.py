@@ -158,7 +158,7 @@ def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int]) -
         rebuilt_after=sum(max(0, ours - points[0][0]) for ours, _ in points),
         stated=stated,
         missing=missing,
-        client=str(client["name"]) if (client := _client(session)) else None,
+        client=str(client["name"]) if (client := _client_of(_format(session))) else None,
     )
 
 
@@ -182,7 +182,8 @@ def stated_usage(session: Session, request: SessionRequest) -> Usage | None:
     reply = request.recorded_reply
     if reply is None or reply.usage is None:
         return None
-    return replace(reply.usage, output_tokens=None) if _is_placeholder(session, reply.finish_reason) else reply.usage
+    placeholder = is_placeholder(_format(session), _text(session.meta.get("version")), reply.finish_reason)
+    return replace(reply.usage, output_tokens=None) if placeholder else reply.usage
 
 
 def _ratio(points: Sequence[tuple[int, int]]) -> float:
@@ -219,10 +220,17 @@ def _facts() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
 
 
-def _client(session: Session) -> dict[str, Any] | None:
-    """The program whose log the session was read from, if its facts are recorded."""
-    name = str(session.meta.get("format") or "")
-    return next((client for client in _facts()["clients"] if name.startswith(tuple(client["formats"]))), None)
+def _client_of(log_format: str) -> dict[str, Any] | None:
+    """The program that leaves such logs, if its facts are recorded."""
+    return next((client for client in _facts()["clients"] if log_format.startswith(tuple(client["formats"]))), None)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _format(session: Session) -> str:
+    return str(session.meta.get("format") or "")
 
 
 def _version(text: Any) -> tuple[int, ...]:
@@ -237,7 +245,7 @@ def _version(text: Any) -> tuple[int, ...]:
 
 def _marked_messages(session: Session) -> int:
     """How many messages at the end of each request this version of the client marks; the latest recorded where the log names no version."""
-    client = _client(session)
+    client = _client_of(_format(session))
     places = client.get("marks") if client and session.meta.get("reconstructed") and session.wire == "anthropic" else None
     if not places:
         return 0
@@ -246,13 +254,15 @@ def _marked_messages(session: Session) -> int:
     return int(fitting[-1]["messages"])
 
 
-def _is_placeholder(session: Session, finish_reason: str | None) -> bool:
-    client = _client(session)
+@lru_cache(maxsize=64)
+def is_placeholder(log_format: str, version: str | None, finish_reason: str | None) -> bool:
+    """Whether the output tokens that a log states for a reply without a `finish_reason` are a placeholder in this version's logs."""
+    client = _client_of(log_format)
     if client is None or finish_reason is not None:
         return False
-    version = _version(session.meta.get("version"))
+    numbers = _version(version)
     ranges = client.get("placeholders") or ()
-    return any(_version(each["from"]) <= version < _version(each["until"]) for each in ranges)
+    return log_format in client.get("unfinished", ()) or any(_version(each["from"]) <= numbers < _version(each["until"]) for each in ranges)
 
 
 # Bodies ---------------------------------------------------------------------------------------------------------------------------------

@@ -123,7 +123,9 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
     """How much of what was billed the logs explain, in words."""
     rebuilt = number(recorded.get("rebuilt_share"))
     if recorded.get("missing") and rebuilt is not None:
-        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace("%", " %")
+        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(
+            "%", " %"
+        )
     predicted, stated = (number(recorded.get(key)) for key in ("predicted_read_share", "stated_read_share"))
     if predicted is not None and stated is not None:
         yield f"read from the cache as sent: {predicted:.0%} predicted, {stated:.0%} stated by the log".replace("%", " %")

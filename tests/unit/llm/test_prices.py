@@ -119,7 +119,9 @@ def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch:
     assert not old.exists()
 
 
-@pytest.mark.parametrize("told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999])
+@pytest.mark.parametrize(
+    "told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999]
+)
 def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     price_memory.keep("1", "2026-01-15", "other", None)
