@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from context_bench.core.trace import Event
 from context_bench.logs.traces.calls.commands import events_of_command, restores_old_version, shows_old_version
@@ -33,7 +34,14 @@ def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
         changed = [event.path for event in made if event.kind == "edit" and event.ok and event.path]
         _in_base(one, place.edits, made)
         _carry_out(one, place.edits, kind, changed)
+    if call.then is not None:
+        made += events_of_call(_following(call, call.then), step, place)
     return made or [one.event("other", None, None, "args", "listed", ok=not call.failed)]
+
+
+def _following(call: ToolCall, then: ToolCall) -> ToolCall:
+    """What a call did afterwards, as a part of it."""
+    return replace(then, ident=call.ident, turn=call.turn, t=call.t, tokens_before=call.tokens_before, sidechain=call.sidechain, then=None)
 
 
 def _bounded(call: ToolCall) -> str | None:
