@@ -22,7 +22,7 @@ from context_bench.logs.traces.recording import mapping, sequence, whole
 
 Locate = Callable[[str], str | None]
 
-_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?|\| ?)")
+_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?| ?\| ?)")
 _MOVE = re.compile(
     r"(?:^|[\n;&|])[ \t]{0,20}(?:git[ \t]{1,20})?mv[ \t]{1,20}(?:-\w{1,20}[ \t]{1,20}){0,5}([^\s;&|<>]{1,1000})"
     r"[ \t]{1,20}([^\s;&|<>]{1,1000})[ \t]{0,20}"

@@ -25,6 +25,8 @@ NAME = "swe-agent"
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool")
 _SEARCH = ("search_file", "search_dir", "find_file")
 _SUBMITTING = ("submit", "exit_cost", "exit_context", "exit_forfeit")
+#: What stands in a model's place where actions are read from a file or from a person.
+_NO_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 _ROLES = ("system", "user", "assistant", "tool")
 #: A longer command is not taken apart.
 _LONGEST = 200_000
@@ -69,7 +71,8 @@ def _run(document: Mapping[str, Any], source: Source) -> Transcript:
     stats = mapping(info.get("model_stats"))
     one.patch, one.cost = text(info.get("submission")), money(stats.get("instance_cost"))
     one.version = text(info.get("swe_agent_version"))
-    one.model = text(mapping(mapping(mapping(parsed(document.get("replay_config"))).get("agent")).get("model")).get("name"))
+    model = text(mapping(mapping(mapping(parsed(document.get("replay_config"))).get("agent")).get("model")).get("name"))
+    one.model = None if model in _NO_MODELS else model
     usage = Usage(count(stats.get("tokens_sent")), count(stats.get("tokens_received")))
     one.usage = None if usage == Usage() else usage
     if isinstance(info.get("patch_context"), str):
