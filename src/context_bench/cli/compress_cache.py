@@ -66,8 +66,9 @@ def cache(
         tables = {"the made-up session": {name: simulate_strategies(None, rule) for name, rule in profiles.items()}}
     else:
         profiles, tables = {}, {}
+        names: list[str | None] = [*(profile or [None])]
         for session, account in map(accounted, _sessions(sessions or [])):
-            billings = [_billing(name, price, _model(session), account.hour) for name in profile or [None]]
+            billings = [_billing(name, price, _model(session), account.hour) for name in names]
             profiles |= {billing.name: billing.profile for billing in billings}
             recorded += _as_recorded(session, account, billings, recorded)
             if session.id not in tables:
@@ -181,14 +182,14 @@ def _as_recorded(
             tokens = cache.add(parse_request(request.wire, request.body), request.at)
             reply = request.recorded_reply
             usage = reply.usage if reply else None
-            counted = (
-                usage.output_tokens if usage and usage.output_tokens is not None else counter.count((reply.text if reply else "") or "")
-            )
+            counted = usage.output_tokens if usage else None
+            if counted is None:
+                counted = counter.count(reply.text) if reply and reply.text else 0
             output += counted
             bill.add(usage, counted, billing.price, tokens, cache.read_per_request[-1])
         figures = cache.figures
         cost = session_cost(figures, figures, output, billing.profile, scale=account.scale)
-        row = {"session": session.id, "source": session.source, "profile": billing.name}
+        row: dict[str, Any] = {"session": session.id, "source": session.source, "profile": billing.name}
         row |= {"requests": figures.requests, "tokens": figures.tokens, "cacheable_prefix_share": None, "prefix_stability": None}
         row |= figures.as_dict()
         row |= {"times_known": timed, "recorded": recorded_facts(bill, [account], own_rules=billing.own)}

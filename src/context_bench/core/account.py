@@ -89,22 +89,14 @@ class Account:
         return cls(**{**known, "missing": tuple(known.get("missing") or ())})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeadCounter:
     """Counts like `counter`, and the tool that stands in for others as the `head` tokens that it stands for."""
 
     counter: TokenCounter
     head: int
-
-    @property
-    def name(self) -> str:
-        """The tokenizer's name."""
-        return self.counter.name
-
-    @property
-    def exact(self) -> bool:
-        """Whether `counter` is the model's own tokenizer."""
-        return self.counter.exact
+    name: str
+    exact: bool
 
     def count(self, text: str) -> int:
         """Tokens of a text."""
@@ -114,7 +106,7 @@ class HeadCounter:
 
 def weighing(counter: TokenCounter, account: Account) -> TokenCounter:
     """`counter` for the requests of a session with this account."""
-    return HeadCounter(counter, account.head - account.text_tokens) if account.head else counter
+    return HeadCounter(counter, account.head - account.text_tokens, counter.name, counter.exact) if account.head else counter
 
 
 @lru_cache(maxsize=16)
