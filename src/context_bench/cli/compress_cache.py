@@ -66,7 +66,7 @@ def cache(
         tables = {"the made-up session": {name: simulate_strategies(None, rule) for name, rule in profiles.items()}}
     else:
         profiles, tables = {}, {}
-        names: list[str | None] = [*(profile or [None])]
+        names: Sequence[str | None] = profile or [None]
         for session, account in map(accounted, _sessions(sessions or [])):
             billings = [_billing(name, price, _model(session), account.hour) for name in names]
             profiles |= {billing.name: billing.profile for billing in billings}
