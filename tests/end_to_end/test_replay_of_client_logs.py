@@ -58,7 +58,9 @@ def flatten(body: Body) -> None:
 def clip_later(body: Body) -> None:
     """Each tool result loses two thirds one turn after it was new."""
     name, items = items_of(body)
-    made = [place for place, item in enumerate(items) if item.get("role") == "assistant" or "call" in str(item.get("type", "")).split("_")[-1]]
+    made = [
+        place for place, item in enumerate(items) if item.get("role") == "assistant" or "call" in str(item.get("type", "")).split("_")[-1]
+    ]
     newest = max(made, default=0)
     for item in items[:newest]:
         if str(item.get("type")).endswith("_output"):

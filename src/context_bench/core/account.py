@@ -70,9 +70,9 @@ class Account:
     text_tokens: int = 0
 
     @property
-    def whole(self) -> bool:
-        """Whether every reply states its prompt tokens, so that the log itself says what the session cost."""
-        return bool(self.requests) and self.stated_requests == self.requests
+    def unguarded(self) -> bool:
+        """Whether a system prompt is missing and no text stands for it, so that a system which edits system prompts would not show."""
+        return bool(self.head) and not self.words and _lacks_prompt(self.missing)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; see `of`."""
@@ -122,8 +122,10 @@ def made_text(words: int) -> str:
     return "\n".join(" ".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5))
 
 
-def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int]) -> Account:
-    """The account of `session`, whose requests have `rebuilt` tokens by `count`."""
+def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int], *, with_text: bool = True) -> Account:
+    """The account of `session`, whose requests have `rebuilt` tokens by `count`. `with_text`: a made text stands for a missing system
+    prompt; without it, nothing can be said about money, but no model is sent the text.
+    """
     usages = [stated_usage(session, request) for request in session.requests]
     points = [(ours, usage.input_tokens) for ours, usage in zip(rebuilt, usages, strict=True) if usage and usage.input_tokens]
     missing = tuple(part for part in session.meta.get("assumed") or () if part in BILLED_PARTS)
@@ -133,8 +135,7 @@ def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int]) -
     head = 0
     if missing and points and first is not None and first.input_tokens:
         head = max(0, round(first.input_tokens / scale) - rebuilt[0])
-    untold = "system" in missing or "instructions" in missing
-    words = round(_TEXT_SHARE * head * _WORDS_A_TOKEN) if untold else 0
+    words = round(_TEXT_SHARE * head * _WORDS_A_TOKEN) if with_text and _lacks_prompt(missing) else 0
     return Account(
         head=head,
         words=words,
@@ -152,6 +153,10 @@ def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int]) -
         missing=missing,
         client=str(client["name"]) if (client := _client_of(_format(session))) else None,
     )
+
+
+def _lacks_prompt(missing: Sequence[str]) -> bool:
+    return "system" in missing or "instructions" in missing
 
 
 def completed(session: Session, account: Account) -> Session:

@@ -37,6 +37,7 @@ _PATTERNS = ("*.jsonl", "*.parquet")
 class RecordedSessions:
     """Sets of recorded sessions, ready to be replayed. `n`: at most so many sessions; `wire`: render them for this wire. `on_skip` is told
     of files in folders that are no logs. `agents`: logs of agents that hold only tool calls too; they can be asked about, not replayed.
+    `with_text`: a made text stands for a system prompt that a log does not hold (`core.account`); not where a real model is asked.
 
     Has what `LoadedDataset` has. The ids of sessions are made unique over all sets (`NAME`, `NAME#2` …).
     """
@@ -48,6 +49,7 @@ class RecordedSessions:
     has_context: bool = True
     on_skip: Callable[[BadInput], None] | None = None
     agents: bool = False
+    with_text: bool = True
 
     @property
     def name(self) -> str:
@@ -71,7 +73,7 @@ class RecordedSessions:
         for spec, session in islice(every, self.n):
             seen[session.id] = seen.get(session.id, 0) + 1
             name = session.id if seen[session.id] == 1 else f"{session.id}#{seen[session.id]}"
-            yield name, spec, self._wired(accounted(session)[0] if complete else session)
+            yield name, spec, self._wired(accounted(session, self.with_text)[0] if complete else session)
 
     def manifest(self) -> dict[str, Any]:
         """What was read: sets with the hashes of their files, and how much of what is in them."""
@@ -115,7 +117,7 @@ class RecordedSessions:
         return session if self.wire is None else session.on(self.wire)
 
 
-def accounted(session: Session) -> tuple[Session, Account]:
+def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
     """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `core.account`."""
     if not any(part in (session.meta.get("assumed") or ()) for part in BILLED_PARTS) and not any(
         request.recorded_reply and request.recorded_reply.usage for request in session.requests
@@ -125,7 +127,7 @@ def accounted(session: Session) -> tuple[Session, Account]:
     prompts = Prompts(counter.count)
     for request in session.requests:
         prompts.add(segments(parse_request(request.wire, request.body)))
-    account = fit(session, prompts.lengths, counter.count)
+    account = fit(session, prompts.lengths, counter.count, with_text=with_text)
     whole = completed(session, account)
     whole.meta = {**whole.meta, "account": account.as_dict()}
     return whole, account

@@ -91,10 +91,9 @@ def rules_of(model: str, prices: Priced | None = None, *, named: str | None = No
         return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
     if named not in FAMILIES:
         return Rules(rule_for(named), profile_for(named, prices, hour=hour), _is_priced(prices, named), own=False)
-    rule = rule_for(model)
-    if rule.name == _OTHER or not (named == "openai-5.6" or rule.name.lower().startswith(named)):
-        rule = rule_for(FAMILIES[named])
-    if rule is rule_for(model):
+    recorded = rule_for(model)
+    rule = recorded if recorded.name.lower().startswith(named) else rule_for(FAMILIES[named])
+    if rule is recorded:
         return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
     own = profile_for(model, prices)
     profile = _profile(rule, own.p_in, own.p_out, rule.read, rule.write, hour)

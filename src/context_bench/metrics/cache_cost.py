@@ -151,7 +151,13 @@ def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int 
     }
     if bill.reads is not None:
         found |= {"predicted_read_share": bill.reads[0], "stated_read_share": bill.reads[1]}
-    if reason := _no_verdict(bill, missing, found, moved, own_rules):
+    reason = _no_verdict(bill, missing, found, moved, own_rules)
+    if reason is None and any(account.unguarded for account in accounts):
+        reason = (
+            "where a model answers, nothing is sent in the place of the system prompt that the log leaves out; "
+            "replay with --upstream echo for the money"
+        )
+    if reason is not None:
         found["no_verdict"] = reason
     return {name: value for name, value in found.items() if value not in (None, [])}
 
