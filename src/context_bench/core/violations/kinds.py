@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Every kind there is, in the order of the table at the head of this package.
@@ -14,7 +15,10 @@ KINDS: tuple[str, ...] = (
     "orphan_tool_result",
     "unanswered_tool_call",
     "tool_arguments_changed",
-    "tool_schema_changed",
+    "tool_added",
+    "tool_removed",
+    "tool_meaning_changed",
+    "tool_annotation_changed",
     "tool_choice_changed",
     "params_changed",
     "response_format_changed",
@@ -37,13 +41,32 @@ KINDS: tuple[str, ...] = (
 )
 
 
+#: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do.
+NOTES = frozenset({"tool_annotation_changed"})
+#: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was split.
+SUMS: dict[str, tuple[str, ...]] = {"tool_schema_changed": ("tool_added", "tool_removed", "tool_meaning_changed")}
+
+
+def total(counts: Mapping[str, int]) -> int:
+    """How often something was done that is a violation: all kinds but those of `NOTES`."""
+    return sum(times for kind, times in counts.items() if kind not in NOTES)
+
+
+def by_kind(counts: Mapping[str, int]) -> dict[str, int]:
+    """Every kind and every name that stands for several, with how often it occurred, as gates and metrics name them."""
+    found = {kind: counts.get(kind, 0) for kind in KINDS}
+    return found | {name: sum(found[kind] for kind in kinds) for name, kinds in SUMS.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One thing that was done to a request. `kind`: see this package's table; `detail`: a phrase for people without the request's texts.
 
-    `index`: the place of the message, counted from 0 in the request as sent (for what only the received one has: in that one).
+    `index`: the place of the message, counted from 0 in the request as sent (for what only the received one has: in that one). `name`: the
+    tool, where it is about one.
     """
 
     kind: str
     detail: str
     index: int | None = None
+    name: str | None = None
