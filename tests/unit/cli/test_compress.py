@@ -148,6 +148,21 @@ def test_wire(write, run):
     assert run("compress", "wire", write("t.jsonl", GOOD))[0] == 2
 
 
+def test_the_older_name_of_changed_tools_is_the_sum_of_the_newer_ones(write, run):
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"title": "T"}}} for name in ("read", "find")]
+    other = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "headroom_retrieve")]
+    body = {"messages": [{"role": "user", "content": "Hi."}]}
+    pairs = write("pairs.jsonl", {"id": "tools", "original": {**body, "tools": tools}, "compressed": {**body, "tools": other}})
+    metrics = json.loads(run("compress", "wire", pairs, "--output", "json")[1])["metrics"]
+    assert {name: metrics[name] for name in metrics if name.startswith("tool_") and metrics[name]} == {
+        **{"tool_added": 1, "tool_removed": 1, "tool_annotation_changed": 1},
+        "tool_schema_changed": 2,
+    }
+    assert metrics["violations"] == 2
+    assert "tool_added headroom_retrieve" in run("compress", "wire", pairs)[1]
+    assert run("compress", "wire", pairs, "--max", "tool_schema_changed=1")[0] == 4
+
+
 # cache ----------------------------------------------------------------------------------------------------------------------------------
 
 

@@ -148,7 +148,7 @@ def test_the_arguments_that_a_model_wrote_are_no_fields_of_the_api():
 words = st.text("abc ", min_size=1, max_size=6)
 leaves = st.none() | st.booleans() | st.integers(0, 9) | words
 values = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("kind size name".split()), inner, max_size=3)
+    leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["kind", "size", "name"]), inner, max_size=3)
 )
 extras = st.dictionaries(st.sampled_from(["status", "extra", "annotations", "caller"]), values, max_size=3)
 schemas = st.fixed_dictionaries(
@@ -197,7 +197,13 @@ def chat(draw):
 
 @st.composite
 def anthropic(draw):
-    body = {"model": "m", "max_tokens": 9, "system": "Be brief.", "messages": [], **draw(params(["stop_sequences", "top_k", "service_tier"]))}
+    body = {
+        "model": "m",
+        "max_tokens": 9,
+        "system": "Be brief.",
+        "messages": [],
+        **draw(params(["stop_sequences", "top_k", "service_tier"])),
+    }
     blocks = []
     for i in range(draw(st.integers(1, 3))):
         picture = {"type": "image", "source": {"type": "url", "url": f"https://example.com/{i}", "data": None}}

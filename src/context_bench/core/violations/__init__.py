@@ -16,7 +16,7 @@ bills. Nothing here does I/O.
 | `tool_arguments_changed` | another tool name or other arguments in a call of the history |
 | `tool_added`, `tool_removed` | a tool more or less; one of another name is both |
 | `tool_meaning_changed` | what a tool takes: parameters, types, required fields, enum values |
-| `tool_annotation_changed` | only what a tool tells its reader: `description`, `title`, `$schema`, `examples`, `default` …; not in the sum |
+| `tool_annotation_changed` | only what a tool tells its reader: `description`, `title`, `$schema`, `default` …; not in the sum |
 | `tool_choice_changed` | `tool_choice` means something else |
 | `params_changed` | model, stream flag or any other field of the body |
 | `response_format_changed` | the form of answer asked for |
@@ -38,7 +38,8 @@ bills. Nothing here does I/O.
 
 from context_bench.core.violations.arriving import closest, repeated_requests, silent_truncation
 from context_bench.core.violations.comparing import compare_requests, reserialised, wire_violations
-from context_bench.core.violations.kinds import KINDS, NOTES, Violation, by_kind, total
+from context_bench.core.violations.kinds import KINDS, NOTES, Violation, by_kind, count_tools, phrase, tools_of, total
+from context_bench.core.violations.tools import names_of
 
 __all__ = [
     "KINDS",
@@ -47,9 +48,13 @@ __all__ = [
     "by_kind",
     "closest",
     "compare_requests",
+    "count_tools",
+    "names_of",
+    "phrase",
     "repeated_requests",
     "reserialised",
     "silent_truncation",
+    "tools_of",
     "total",
     "wire_violations",
 ]

@@ -93,6 +93,11 @@ def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Vio
         yield Violation("order_changed", "the tools arrived in another order")
 
 
+def names_of(tools: Sequence[Any]) -> list[str]:
+    """What tools are called, of whatever wire."""
+    return [name for name, _ in _by_name(tools).values()]
+
+
 _NAME_LENGTH = 128  # the most that an API takes
 
 
@@ -110,7 +115,19 @@ def _by_name(tools: Sequence[Any]) -> dict[str, tuple[str, Any]]:
 
 #: What a tool or a schema tells its reader and what checks nothing: by JSON Schema's own list, and the examples that a tool may have.
 _ANNOTATIONS = frozenset(
-    "$comment $schema default deprecated description example examples input_examples readOnly title writeOnly".split()
+    [
+        "$comment",
+        "$schema",
+        "default",
+        "deprecated",
+        "description",
+        "example",
+        "examples",
+        "input_examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
 )
 _LITERAL = frozenset({"const", "enum"})
 #: What a schema without them says too.
