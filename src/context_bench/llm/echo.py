@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request
+from context_bench.llm.delivery import Delivery, Staged
 from context_bench.llm.wires.shared import Reply
 
 
@@ -57,6 +58,29 @@ class Echo:
     def fingerprint(self) -> dict[str, Any]:
         """What makes its answers what they are."""
         return {"responder": "echo", "version": 1}
+
+
+#: A question whose answer takes any model a while.
+SLOWLY = "Count from one to sixty in words, one number to a line."
+
+
+class SlowEcho:
+    """An echo that hands its replies over as providers do: packed if the client takes that, `SLOWLY` answered in a stream of 0.6 s."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self._echo = Echo()
+        self.models = self._echo.models
+
+    async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Staged:
+        """The same text, staged."""
+        accepted = headers.get("accept-encoding", "")
+        coding: Literal["gzip", "deflate"] | None = "gzip" if "gzip" in accepted else "deflate" if "deflate" in accepted else None
+        slow = request.stream and SLOWLY in prompt_of(request)
+        return Staged(
+            await self._echo.reply(request, headers), Delivery(coding=coding, chunk_delay=0.05 if slow else 0.0, pieces=12 if slow else 8)
+        )
 
 
 def _vector(text: str, size: int = 64) -> list[float]:
