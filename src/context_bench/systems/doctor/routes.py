@@ -15,7 +15,6 @@ from context_bench.systems.doctor.asking import Asker, Finding, Seen
 #: What proxies and providers say of a model that they do not know.
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|model_not_supported|(?:invalid|unknown|unsupported|no such|not a valid) model"
-    r"|no (?:healthy |available )?deployments?\b"
     r"|\bmodels?\b.{0,120}?\b(?:not (?:be )?(?:found|exist|configured|available|supported|allowed|recogni[sz]ed|registered)"
     r"|does ?n.?t exist|is ?n.?t (?:configured|available|supported)|unknown|unavailable)",
     re.IGNORECASE | re.DOTALL,
