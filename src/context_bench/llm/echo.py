@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.records import Usage
@@ -62,10 +62,12 @@ class Echo:
 
 #: A question whose answer takes any model a while.
 SLOWLY = "Count from one to sixty in words, one number to a line."
+#: A question whose answer `SlowEcho` packs.
+PACKED = "Which is the longest of these words: gate, harbour, ferry?"
 
 
 class SlowEcho:
-    """An echo that hands its replies over as providers do: packed if the client takes that, `SLOWLY` answered in a stream of 0.6 s."""
+    """An echo that hands two of its replies over as providers may: `SLOWLY` in a stream of 0.6 s, `PACKED` packed if that is accepted."""
 
     name = "echo"
 
@@ -75,12 +77,11 @@ class SlowEcho:
 
     async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Staged:
         """The same text, staged."""
-        accepted = headers.get("accept-encoding", "")
-        coding: Literal["gzip", "deflate"] | None = "gzip" if "gzip" in accepted else "deflate" if "deflate" in accepted else None
-        slow = request.stream and SLOWLY in prompt_of(request)
-        return Staged(
-            await self._echo.reply(request, headers), Delivery(coding=coding, chunk_delay=0.05 if slow else 0.0, pieces=12 if slow else 8)
-        )
+        prompt, accepted = prompt_of(request), headers.get("accept-encoding", "")
+        delivery = Delivery(chunk_delay=0.05, pieces=12) if request.stream and SLOWLY in prompt else Delivery()
+        if PACKED in prompt:
+            delivery.coding = "gzip" if "gzip" in accepted else "deflate" if "deflate" in accepted else None
+        return Staged(await self._echo.reply(request, headers), delivery)
 
 
 def _vector(text: str, size: int = 64) -> list[float]:
