@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +25,7 @@ from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 
 KEY = "sk-the-real-upstream-key"
+HEADROOM = Path(__file__).parents[2] / ".vendors/headroom/bin/headroom"
 SLOW_STREAM = {"when": {"stream": True, "wire": "openai-chat"}, "text": "one two three four five six seven eight", "chunk_delay": 0.03}
 
 
@@ -298,7 +303,7 @@ def test_the_commands_own_upstream_streams_slowly_enough_and_packs_its_replies(c
     assert findings["streaming"]["status"] == "warn"
     assert "responses: the stream is held back" in findings["streaming"]["detail"]
     assert findings["packed replies"]["status"] == "fail"  # it loses the header that says how they are packed
-    assert "a stream with gzip" in findings["packed replies"]["detail"]
+    assert "a reply with gzip: marked as not packed" in findings["packed replies"]["detail"]
 
 
 async def raw_server(answer):
@@ -390,3 +395,32 @@ async def test_other_refusals_are_not_put_on_the_model(status, words):
     findings, url = await refused(status, {"detail": words})
     assert url in findings["seen by the tap"].advice
     assert not any("--model" in finding.advice for finding in findings.values())
+
+
+@contextlib.contextmanager
+def headroom(upstream_port):
+    port, upstream = free_port(), f"http://127.0.0.1:{upstream_port}"
+    options = ["--port", str(port), "--no-telemetry", "--openai-api-url", upstream, "--anthropic-api-url", upstream]
+    quiet, env = subprocess.DEVNULL, {**os.environ, "NO_PROXY": "127.0.0.1"}
+    process = subprocess.Popen([HEADROOM, "proxy", *options], stdout=quiet, stderr=quiet, env=env)
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.vendor("headroom")
+def test_a_proxy_from_the_package_index_that_adds_a_tool(capsys):
+    port = free_port()
+    with headroom(port) as url:
+        code, findings = doctored(url, port, capsys)
+    assert code == 0
+    assert "tool_added headroom_retrieve" in findings["tools"]["detail"]
+    assert findings["streaming"]["detail"].count("passed on as it comes") == 3
+    for name in ("thinking blocks", "reasoning items", "packed replies", "roles", "cache_control"):
+        assert findings[name]["status"] == "ok"
