@@ -49,6 +49,11 @@ def test_fidelity_of_pairs(write, run):
     assert found["kinds"]["path"] == {"total": 2, "retained": 1, "recoverable": 0, "lost": 1}
 
 
+def test_no_word_of_a_heading_is_torn(write, run):
+    heads = run("compress", "fidelity", write("p.jsonl", GOOD, LOSSY))[1].splitlines()
+    assert heads[1].split() == ["kind", "all", "retained", "recoverable", "lost", "share"]
+
+
 def test_fidelity_of_two_files(tmp_path, run):
     before, after = tmp_path / "a.txt", tmp_path / "b.txt"
     before.write_text("see /etc/hosts\nand v2.1\n")

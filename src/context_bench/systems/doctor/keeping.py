@@ -131,7 +131,7 @@ _SIGNED: dict[str, tuple[str, Callable[[ShapedRequest], ShapedRequest], str]] = 
 def _signed(title: str, violation: str, seen: Seen) -> Finding:
     """What became of the block, whatever the provider then said of it."""
     main, violations = seen.compared, seen.violations
-    meaning = "a provider takes a turn in progress only with its signed blocks as they were: agents that think will fail"
+    meaning = "by the providers' documentation a turn in progress needs its signed blocks as they were: agents that think may fail"
     if main is None or not main.facts.get("parts"):
         return Finding(title, "unknown", "no such request arrived on the wire on which it was sent")
     if violations is None:
