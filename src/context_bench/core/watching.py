@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.records import Forwarded, Usage
+from context_bench.core.violations import count_tools
 
 #: turn: a request to a model · late: calls that reached the provider after their turn was over · stray: calls nobody can be named for ·
 #: other: requests that are no turn (lists of models, token counts …).
@@ -23,7 +24,8 @@ class Turn:
     Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and
     `cost` (US dollars) are the provider's, summed over `calls`. `extra`: calls beyond the client's own, `retries`: the very same body
     again. `repeat`: the client itself sent this body before. Times in seconds; `added` is the client's time without the provider's.
-    `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
+    `violations` counts what was done to the request by kind (see `core.violations`); `tools` names the tools that some kinds are about, and
+    `details` tells each, where bodies may be kept (a tool that was added is named always).
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing stood in between.
     `front` and `calls` are the taps' own records, by the recording policy.
     """
@@ -55,6 +57,7 @@ class Turn:
     predicted_cost: float | None = None  # of the prompts only
     alone_cost: float | None = None
     violations: dict[str, int] = field(default_factory=dict)
+    tools: dict[str, list[str]] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)
     unchanged: bool | None = None  # the provider got the client's body byte for byte
     front: Forwarded | None = None
@@ -87,6 +90,7 @@ class Figures:
     unchanged: int = 0
     compared: int = 0
     violations: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
     models: Counter[str] = field(default_factory=Counter)
     _added: list[float] = field(default_factory=list)
     _added_ttft: list[float] = field(default_factory=list)
@@ -117,6 +121,7 @@ class Figures:
         self.extra += turn.extra
         self.retries += turn.retries
         self.violations.update(turn.violations)
+        count_tools(self.tools, turn.tools)
         if turn.unchanged is not None:
             self.compared += 1
             self.unchanged += turn.unchanged
@@ -165,6 +170,8 @@ class Figures:
         predicted |= {"prompt_cost_as_sent": self.alone_cost, "prompt_cost_ratio": self.prompt_cost_ratio}
         nested: dict[str, dict[str, Any]] = {"billed": billed, "predicted": predicted}
         found |= {name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()}
+        if self.tools:
+            found["tools"] = dict(sorted(self.tools.items()))
         found |= {"violations": dict(sorted(self.violations.items())), "models": dict(sorted(self.models.items()))}
         return {name: value for name, value in found.items() if value is not None}
 
