@@ -102,10 +102,12 @@ def clean_path(path: str) -> str:
 
 def upstream_path(path: str) -> str:
     """The same as the original evaluator does it: dots at the beginning are lost too (`.github/x` becomes `github/x`)."""
+    path = path.replace("\\", "/")
     if path.startswith("/testbed/"):
         return path[len("/testbed/") :]
-    if match := re.match(r"/workspace/[^/]+/", path):
-        return path[match.end() :]
+    if path.startswith("/workspace/"):
+        first, _, rest = path[len("/workspace/") :].partition("/")
+        return rest if "/" in path[len("/workspace/") :] else first
     return path.lstrip("/") if path.startswith("/") else path.lstrip("./")
 
 
