@@ -14,6 +14,8 @@ from context_bench.core.gold import gold_of_row
 from context_bench.core.trace_means import means
 from context_bench.logs.repo import open_repo
 from context_bench.logs.symbols import CodeFiles
+from context_bench.logs.traces import load_traces
+from context_bench.traces import score_trace
 
 CALC, UTIL = "src/calc.py", "src/util.py"
 Gold = list[tuple[str, int, int]]
@@ -124,3 +126,48 @@ def test_sizes_below_zero_go_into_the_sum_of_all_tasks_and_divide_by_no_nothing(
     assert means([reverse] * 8, [f"r{n}" for n in range(8)]).figures["micro.precision.line"].value == 1.0
     strict = scored([(CALC, 8, 12)], [{CALC: [(12, 8)]}], policy=STRICT)
     assert figures(strict, "line") == [1, 1, 5, 5, 5]
+
+
+BOTH = {"inst_id": "x", "init_ctx": [{"file": CALC, "start_line": 8, "end_line": 12}, {"file": UTIL, "start_line": 1, "end_line": 6}]}
+
+
+def of_log(path: Path, row: Any) -> Score:
+    path.write_text(json.dumps(row))
+    (trace,) = load_traces(path)
+    found = score_trace(gold_of_row(BOTH), trace, files(), "contextbench-v1").score
+    assert found is not None
+    return found
+
+
+def test_a_prediction_names_files_apart_from_lines_and_has_steps_that_found_nothing(tmp_path: Path) -> None:
+    steps = [
+        {"files": [], "spans": {}},
+        {"files": [UTIL], "spans": {CALC: [{"start": 8, "end": 12}]}, "symbols": {"go/stack.go": ["Push"]}},
+        {"files": [CALC], "spans": {CALC: [{"start": 8, "end": 12}]}},
+    ]
+    final = {"pred_files": [CALC], "pred_spans": {UTIL: [{"start": 1, "end": 2}], CALC: [{"start": 8, "end": 10}]}}
+    found = of_log(tmp_path / "pred.jsonl", {"instance_id": "x", "traj_data": {"pred_steps": steps, **final}})
+    assert figures(found, "file") == [0.5, 1, 1, 2, 1]
+    assert figures(found, "line") == [0.4545, 1, 5, 11, 5]
+    assert [one["file"] for one in found.steps] == [0.0, 0.5, 1.0]
+    assert [one["symbol"] for one in found.steps] == [0.0, 0.0, 0.5]
+    assert found.redundancy["file"] == 0.0
+
+
+def test_agentless_is_one_step_of_everything_it_picked(tmp_path: Path) -> None:
+    row = {
+        "instance_id": "x",
+        "3_final_combined_files": [CALC],
+        "4_related_elements": {UTIL: ["function: clamp"], CALC: ["class: Cart"]},
+        "5_sampled_edit_locs_and_patches": [
+            {"edit_locs": {CALC: ["function: subtotal"]}},
+            {"edit_locs": {CALC: ["lines: 9-12"], "src/uni.py": ["line: 2"]}},
+        ],
+    }
+    found = of_log(tmp_path / "x_traj.json", row)
+    assert found.num_steps == 1
+    assert figures(found, "file") == [0.5, 1, 1, 2, 1]
+    assert figures(found, "symbol") == [0.5, 0.5, 1, 2, 2]
+    assert figures(found, "span") == [0.3158, 0.8041, 78, 247, 97]
+    assert figures(found, "line") == [0.3636, 0.8, 4, 11, 5]
+    assert found.auc["line"] == pytest.approx(4 / 11)

@@ -357,7 +357,8 @@ def test_unified_predictions_are_taken_as_given(tmp_path: Path) -> None:
     }
     told = {"pred_steps": [{"files": []}, step], "pred_files": ["a.py"], "pred_spans": {}}
     trace = one(dump(tmp_path / "pred.jsonl", {"instance_id": "i", "traj_data": told, "model_patch": "p", "commit": "c"}))
-    assert [(e.step, e.path, e.ranges, e.symbols) for e in trace.events] == [(2, "a.py", None, ()), (2, "b.py", ((3, 4), (9, 1)), ("f",))]
+    found = [(e.step, e.path, e.ranges, e.symbols) for e in trace.events]
+    assert found == [(1, None, None, ()), (2, "a.py", None, ()), (2, "b.py", ((3, 4), (9, 1)), ("f",))]
     assert trace.final is not None
     assert [event.path for event in trace.final] == ["a.py"]
     assert (trace.step_count, trace.patch, trace.commit) == (2, "p", "c")
@@ -378,6 +379,64 @@ def test_agentless_stages(tmp_path: Path) -> None:
     assert trace.final is not None
     assert [(e.path, e.ranges, e.symbols) for e in trace.final] == [("src/a.py", ((10, 10),), ("A", "A.f")), ("src/b.py", None, ())]
     assert all(event.strength != "shown" for event in trace.events)
+
+
+def test_agentless_lines_are_those_of_the_first_sample_that_names_any(tmp_path: Path) -> None:
+    samples = [
+        {"edit_locs": {"a.py": ["function: f"], "b.py": []}, "patches": ["diff --git a/c.py b/c.py\nline: 7"]},
+        {"edit_locs": {"a.py": ["class: A\nlines: 9-12\nline: 3"], "b.py": ["lines: 8 - 5", "lines: 20–22", " line: 30 "]}},
+        {"edit_locs": {"a.py": ["line: 99"]}},
+    ]
+    related = {"a.py": ["class: A\nfunction: A.f", "variable: LIMIT", "method: g"], "b.py": ["newline: 4"]}
+    row = {"2_embedding_selected_files": ["a.py", "b.py"], "4_related_elements": related, "5_sampled_edit_locs_and_patches": samples}
+    trace = one(dump(tmp_path / "i_traj.json", row))
+    assert trace.final is not None
+    assert [(e.path, e.ranges, e.symbols) for e in trace.final] == [
+        ("a.py", ((9, 12), (3, 3)), ("A", "A.f", "LIMIT", "g")),
+        ("b.py", ((5, 8), (20, 22), (30, 30)), ()),
+    ]
+
+
+CONTEXT, AGGREGATED = (("--- BEGIN CONTEXT ---", "--- END CONTEXT ---"), ("--- BEGIN AGGREGATED CONTEXT ---", "--- END AGGREGATED CONTEXT ---"))
+
+
+def prometheus(tmp_path: Path, *blocks: tuple[tuple[str, str], list[str]], after: str = "") -> Trace:
+    text = "".join(f"{begin}\n{chr(10).join(lines)}\n{end}\nDEBUG: thinking\n" for (begin, end), lines in blocks)
+    path = tmp_path / "x__y-1.log"
+    path.write_text(f"INFO: start\n--- BEGIN FILE TREE ---\nFile: tree.py\nLine number range: 1 - 2\n--- END FILE TREE ---\n{text}{after}")
+    return one(path)
+
+
+def test_the_last_aggregated_context_is_what_prometheus_ends_with(tmp_path: Path) -> None:
+    trace = prometheus(
+        tmp_path,
+        (CONTEXT, ["File: a.py", "Line number range: 8 - 12", "Content:", "x = 1", "", "File: b.py", "line Number Range: 6-3"]),
+        (CONTEXT, ["File: no_range.md", "Content:", "text"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 8 - 12"]),
+        (CONTEXT, ["File: c.py", "Line number range: 1 - 2"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 9 - 10", "File: c.py", "Line number range: 1 - 2"]),
+        after="--- BEGIN AGGREGATED CONTEXT ---\nFile: cut.py\nLine number range: 1 - 9\n",
+    )
+    assert [(e.step, e.path, e.ranges, e.strength) for e in trace.events] == [
+        (1, "a.py", ((8, 12),), "shown"),
+        (1, "b.py", ((3, 6),), "shown"),
+        (2, "c.py", ((1, 2),), "shown"),
+    ]
+    assert [(e.path, e.ranges) for e in trace.final or ()] == [("a.py", ((9, 10),)), ("c.py", ((1, 2),))]
+    assert trace.step_count == 2
+
+
+def test_prometheus_with_one_kind_of_block_only(tmp_path: Path) -> None:
+    whole = prometheus(tmp_path, (AGGREGATED, ["File: a.py", "Line number range: 8 - 12"]))
+    assert [(e.step, e.path, e.ranges, e.strength) for e in whole.events] == [(1, "a.py", ((8, 12),), "shown")]
+    assert [(e.path, e.ranges) for e in whole.final or ()] == [("a.py", ((8, 12),))]
+    emptied = prometheus(
+        tmp_path,
+        (CONTEXT, ["File: a.py", "Line number range: 8 - 12"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 1 - 2"]),
+        (AGGREGATED, []),
+    )
+    assert emptied.final is None
 
 
 def test_raw_invocations_fill_gaps_of_curated_ones(tmp_path: Path) -> None:

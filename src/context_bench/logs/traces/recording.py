@@ -143,9 +143,11 @@ def texts(content: Any, depth: int = 0) -> str | None:
     return None
 
 
-def claim(path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False) -> Event:
-    """What a prediction, or the agent about itself, says was read."""
-    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols)
+def claim(
+    path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False, named: bool = True
+) -> Event:
+    """What a prediction, or the agent about itself, says was read. `named`: see `Event`."""
+    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols, named=named)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
