@@ -74,7 +74,8 @@ def test_a_file_is_parsed_once_and_found_again_in_the_cache(tmp_path):
     again = CodeFiles(Snapshot({"other.rb": data}), tmp_path)
     assert list(again.definitions("other.rb", "definitions")) == list(found)
     kept.write_bytes(kept.read_bytes().replace(b'"method"', b'"marked"'))
-    assert [one.kind for one in CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")] == ["module", "class", "marked"]
+    marked = CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")
+    assert [one.kind for one in marked] == ["module", "class", "marked"]
     kept.write_bytes(b"not JSON")
     assert list(CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")) == list(found)
 

@@ -397,7 +397,10 @@ def test_agentless_lines_are_those_of_the_first_sample_that_names_any(tmp_path: 
     ]
 
 
-CONTEXT, AGGREGATED = (("--- BEGIN CONTEXT ---", "--- END CONTEXT ---"), ("--- BEGIN AGGREGATED CONTEXT ---", "--- END AGGREGATED CONTEXT ---"))
+CONTEXT, AGGREGATED = (
+    ("--- BEGIN CONTEXT ---", "--- END CONTEXT ---"),
+    ("--- BEGIN AGGREGATED CONTEXT ---", "--- END AGGREGATED CONTEXT ---"),
+)
 
 
 def prometheus(tmp_path: Path, *blocks: tuple[tuple[str, str], list[str]], after: str = "") -> Trace:

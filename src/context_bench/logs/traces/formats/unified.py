@@ -55,6 +55,8 @@ def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
     names = {str(path): tuple(str(name) for name in sequence(found)) for path, found in mapping(symbols).items()}
     listed = dict.fromkeys(path for path in sequence(files) if isinstance(path, str))
     return [
-        claim(path, tuple(lines[path]) if path in lines else None, step, "prediction", names.get(path, ()), shown=True, named=path in listed)
+        claim(
+            path, tuple(lines[path]) if path in lines else None, step, "prediction", names.get(path, ()), shown=True, named=path in listed
+        )
         for path in dict.fromkeys([*listed, *lines, *names])
     ]
