@@ -88,15 +88,22 @@ def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) 
     A path that is written as a whole and was not seen before is created; one that is read and later changed is modified; calls that
     failed did nothing. Commands need the extra `traces`; without it they are counted in `notes`.
     """
+    (ledger,) = ledgers(messages, [len(messages)], cwd=cwd)
+    return ledger
+
+
+def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[Ledger]:
+    """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written where."""
     touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
     root = cwd or root_of((path for _, _, path in touched if path.startswith("/")), (path for _, _, path in touched if path[:1] != "/"))
-    ledger = Ledger()
-    for at, act, written in touched:
-        if act == "unread":
-            ledger.notes[written] = ledger.notes.get(written, 0) + 1
-        else:
-            _note(ledger, at, act, written, _below(written, root))
-    return ledger
+    found = [Ledger() for _ in ends]
+    for end, ledger in zip(ends, found, strict=True):
+        for at, act, written in touched:
+            if at < end and act == "unread":
+                ledger.notes[written] = ledger.notes.get(written, 0) + 1
+            elif at < end:
+                _note(ledger, at, act, written, _below(written, root))
+    return found
 
 
 def _note(ledger: Ledger, at: int, act: str, written: str, path: str) -> None:
