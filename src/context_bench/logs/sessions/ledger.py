@@ -178,9 +178,8 @@ def _of_command(command: str, call: ToolCall, cwd: str | None) -> Iterator[tuple
     except ImportError:
         yield "unread", "commands, for want of the extra `traces`"
         return
-    gone = set(outputs.missing(text or ""))
     for path in found.reads:
-        if cleaned(path) and path not in gone and path != ".":
+        if cleaned(path) and path != ".":
             yield "read", path
     for path, change in found.changes.items():
         yield change, path

@@ -14,6 +14,7 @@ from context_bench.logs.read import seen
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
 from context_bench.logs.traces.calls import Workspace, events_of_call
+from context_bench.logs.traces.folders import root_among
 from context_bench.logs.traces.paths import located, root_of
 from context_bench.logs.traces.recording import Recording
 from context_bench.logs.traces.vocabulary import Vocabulary
@@ -75,6 +76,8 @@ def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: F
     trace = recording.head
     if recording.settled:
         return trace
+    if trace.cwd is None:
+        trace.cwd = root_among(recording.folders, repo, begun=recording.begun)
     place = Workspace(
         trace.cwd, repo, vocabulary or Vocabulary.load(), lasting_shell=recording.lasting_shell, outputs=recording.outputs, cwd=trace.cwd
     )
