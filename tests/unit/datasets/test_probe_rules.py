@@ -342,6 +342,9 @@ HEAD_AND_TAIL = [
     ("/work/app/src/a.py", did("9", "Bash", {"command": "cd src && cat a.py"}, "x = 1")),
     ("/work/app/src/a.py", did("9", "Read", {"file_path": "./src/a.py"}, "x = 1")),
     ("src/a.py", did("9", "Read", {"file_path": "/work/app/src/a.py"}, "x = 1")),
+    ("/work/app/src/a.py", did("9", "Read", {"file_path": "src/../src/a.py"}, "x = 1")),
+    ("C:\\work\\app\\src\\a.py", did("9", "Read", {"file_path": "src\\a.py"}, "x = 1")),
+    ("C:\\work\\app\\src\\a.py", did("9", "Bash", {"command": "cat src/a.py"}, "x = 1")),
     ("/work/app/src/a.py", did("9", "Grep", {"pattern": "x", "path": "src/a.py"}, "src/a.py:1:x = 1")),
 ]
 

@@ -10,7 +10,7 @@ from typing import Literal
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
 from context_bench.logs.traces.calls import Workspace, command_of, events_of_call
-from context_bench.logs.traces.paths import cleaned, root_of
+from context_bench.logs.traces.paths import cleaned, is_absolute, root_of
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
@@ -95,7 +95,8 @@ def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) 
 def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[Ledger]:
     """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written where."""
     touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
-    root = cwd or root_of((path for _, _, path in touched if path.startswith("/")), (path for _, _, path in touched if path[:1] != "/"))
+    paths = [path for _, act, path in touched if act != "unread"]
+    root = cwd or root_of(filter(is_absolute, paths), (path for path in paths if not is_absolute(path)))
     found = [Ledger() for _ in ends]
     for end, ledger in zip(ends, found, strict=True):
         for at, act, written in touched:

@@ -146,7 +146,8 @@ def _numbered(lines: Sequence[str]) -> Iterator[_Shown]:
     left = [0, 0]
     side: int | None = None  # of a section in context format
     for line in lines:
-        mark, sides = line[:1], ()
+        mark = line[:1]
+        sides: tuple[int, ...] = ()
         if left[0] > 0 or left[1] > 0:  # within a hunk of unified format
             sides = {"-": (0,), "+": (1,), "\\": ()}.get(mark, (0, 1))
             text = line[1:]

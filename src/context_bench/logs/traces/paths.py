@@ -29,8 +29,8 @@ def located(path: str, cwd: str | None, root: str | None, known: Collection[str]
     clean = cleaned(path)
     if clean is None:
         return None
-    foreign = _absolute(clean) and ".." not in clean.split("/")
-    if not _absolute(clean):
+    foreign = is_absolute(clean) and ".." not in clean.split("/")
+    if not is_absolute(clean):
         clean = posixpath.join(cwd or root or "", clean)
     clean = posixpath.normpath(clean)
     clean = clean[1:] if clean.startswith("//") else clean
@@ -59,7 +59,8 @@ def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else None
 
 
-def _absolute(path: str) -> bool:
+def is_absolute(path: str) -> bool:
+    """Whether a path is told from the top, of a drive or of all."""
     return path.startswith("/") or bool(_DRIVE.match(path))
 
 
