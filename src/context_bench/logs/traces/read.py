@@ -14,6 +14,7 @@ from context_bench.logs.read import seen
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
 from context_bench.logs.traces.calls import Workspace, events_of_call
+from context_bench.logs.traces.folders import root_among
 from context_bench.logs.traces.paths import located, root_of, worked_in
 from context_bench.logs.traces.recording import Recording
 from context_bench.logs.traces.vocabulary import Vocabulary
@@ -80,6 +81,8 @@ def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: F
     if trace.cwd is None and (folder := worked_in(recording.calls, repo)) is not None:
         trace.cwd = folder
         trace.notes.append("the folder of the repository is where it lies now, which the calls name")
+    if trace.cwd is None:
+        trace.cwd = root_among(recording.folders, repo, begun=recording.begun)
     place = Workspace(
         trace.cwd, repo, vocabulary or Vocabulary.load(), lasting_shell=recording.lasting_shell, outputs=recording.outputs, cwd=trace.cwd
     )

@@ -13,6 +13,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
 from context_bench.core.trace import Event, Ranges, Trace
 from context_bench.logs.source import Source
+from context_bench.logs.traces.folders import folder_before
 
 
 @dataclass(slots=True)
@@ -67,11 +68,15 @@ class Recording:
     turns: int = 0
     answer_id: str | None = None
     processed: int | None = None
+    folders: list[str] = field(default_factory=list)
+    """Where the shell was after each command, as far as the log tells, and (`begun`) before the first."""
+    begun: bool = False
     _open: dict[str, ToolCall] = field(default_factory=dict)
 
     def call(self, tool: Any, arguments: Any, ident: Any = None, **more: Any) -> ToolCall:
         """A new call; `arguments` in JSON text are parsed."""
         made = ToolCall(tool if isinstance(tool, str) else str(tool), parsed(arguments), ident if isinstance(ident, str) else None, **more)
+        made.lasting_cwd = made.lasting_cwd or (self.folders[-1] if self.folders else None)
         made.turn = made.turn if made.turn is not None else self.turns or None
         made.tokens_before = made.tokens_before if made.tokens_before is not None else self.processed
         self.calls.append(made)
@@ -82,6 +87,16 @@ class Recording:
     def find(self, ident: Any) -> ToolCall | None:
         """The last call with this id."""
         return self._open.get(ident) if isinstance(ident, str) else None
+
+    def ended_in(self, folder: str, call: ToolCall | None) -> None:
+        """Note the folder that the shell was in after a call; of the first one it is worked out where it began."""
+        command = mapping(call.arguments).get("command") if call is not None else None
+        if call is not None and not self.folders and isinstance(command, str):
+            call.lasting_cwd = folder_before(command, folder)
+            self.begun = call.lasting_cwd is not None
+            self.folders += [call.lasting_cwd] if call.lasting_cwd else []
+        if self.folders[-1:] != [folder]:
+            self.folders.append(folder)
 
     def at(self, stamp: float | None) -> float | None:
         """Note that something happened then; returns the moment."""
@@ -145,9 +160,11 @@ def texts(content: Any, depth: int = 0) -> str | None:
     return None
 
 
-def claim(path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False) -> Event:
-    """What a prediction, or the agent about itself, says was read."""
-    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols)
+def claim(
+    path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False, named: bool = True
+) -> Event:
+    """What a prediction, or the agent about itself, says was read. `named`: see `Event`."""
+    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols, named=named)
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
