@@ -50,7 +50,7 @@ COMMANDS = {
     "copy": Command("copying:command", "Runs from one store to another, whole."),
     "purge": Command("runs:purge", "Remove runs older than an age."),
     "tap": Command("tap:command", "Record what really reaches a provider."),
-    "serve": Command("serve:command", "Any system or control as a proxy."),
+    "serve": Command("serve:command", "Any system or control as a proxy.", {"allow_extra_args": True}),
     "doctor": Command("doctor:command", "What a proxy speaks, keeps and changes."),
     "model": Command("model:app", "The bundled small model: fetch it, serve it."),
     "version": Command("runs:version", "The version of this program."),
