@@ -78,6 +78,8 @@ def _agents() -> Any:
 def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
     sample = source.sample()
+    if not path.stat().st_size:
+        raise BadInput(f"{path}: empty file: nothing was recorded")
     for name in FORMATS:
         reader = importlib.import_module(f"context_bench.logs.formats.{name}")
         if reader.matches(sample):
