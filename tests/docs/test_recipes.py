@@ -89,7 +89,8 @@ def served(line, world):
     """The server of a block, as in a terminal of its own, once it listens."""
     port = int(re.search(r"--port (\d+)", line)[1])
     with Path("server.log").open("wb") as log:
-        program = subprocess.Popen(["bash", "-c", line], stdout=log, stderr=log, start_new_session=True, env={**os.environ, "NO_PROXY": "*"})
+        direct = {**os.environ, "NO_PROXY": "*"}
+        program = subprocess.Popen(["bash", "-c", line], stdout=log, stderr=log, start_new_session=True, env=direct)
     try:
         end = time.monotonic() + 120
         while True:

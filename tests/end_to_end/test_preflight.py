@@ -120,7 +120,9 @@ def test_a_host_without_an_address_is_named(place, capsys):
 def test_a_dead_proxy_is_named_at_once(place, nobody, capsys):
     start = time.monotonic()
     said = refused(capsys, "--proxy", f"http://127.0.0.1:{nobody}", "--name", "mine", "--upstream", "echo", "--tap", "0")
-    assert said.startswith(f"mine: nothing answers at http://127.0.0.1:{nobody} (Connection refused). Start it first, with http://127.0.0.1:")
+    assert said.startswith(
+        f"mine: nothing answers at http://127.0.0.1:{nobody} (Connection refused). Start it first, with http://127.0.0.1:"
+    )
     assert time.monotonic() - start < 4
 
 
@@ -140,7 +142,8 @@ def test_a_proxy_of_another_upstream_is_named_as_it_names_itself(place, capsys):
             said = refused(capsys, "--proxy", proxy.url, "--name", "mine", "--upstream", "echo", "--tap", "0")
     finally:
         run_sync(model.stop())
-    assert "mine answered, but nothing of it reached the tap, so what it forwards could not be measured (what answers there says: Server:" in said
+    told = "mine answered, but nothing of it reached the tap, so what it forwards could not be measured (what answers there says: Server: "
+    assert told in said
 
 
 OWN = """

@@ -53,7 +53,8 @@ async def test_a_command_runs_once_it_serves_and_ends_it(port, tmp_path):
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
     async with ModelServer(Scripted({"default": "fine"})) as server:
-        line = ["serve", "--system", "full", "--port", port, "--upstream", server.url, "--", sys.executable, "-c", SERVED_CLIENT, "--help", "x"]
+        client = [sys.executable, "-c", SERVED_CLIENT, "--help", "x"]
+        line = ["serve", "--system", "full", "--port", port, "--upstream", server.url, "--", *client]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "context_bench", *line, cwd=tmp_path, stdout=pipe, stderr=pipe)
         out, error = await process.communicate()

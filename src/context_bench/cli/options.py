@@ -135,7 +135,7 @@ class RunOptions(BaseModel):
 
 
 def read_options(flags: dict[str, Any], config: Path | None, kind: type[RunOptions] = RunOptions) -> Any:
-    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, under the name that its value has there."""
+    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has there."""
     values = {**(_read_toml(config) if config else {}), **flags}
     try:
         return kind(**values)

@@ -103,7 +103,8 @@ def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
 
 #: Said where nobody gave a spread: verdicts of a run stand on its own.
 _GUESSED = (
-    "That standard deviation is a guess, so a run's verdict can name another number: it goes by what the run found. --from last does as well."
+    "That standard deviation is a guess, so a run's verdict can name another number: it goes by what the run found. "
+    "--from last does so, too."
 )
 
 

@@ -60,6 +60,10 @@ async def check_systems(options: RunOptions, around: Surroundings, arms: list[An
     tap = around.tap.url if around.tap is not None else None
     for system in asked:
         await reaching.require_proxy(system.name, system.base_url, tap)
+        if tap is None and not options.quiet and system.base_url != around.hop:  # behind a tap the wrong one is found out
+            who = await reaching.identified(system.base_url)
+            if "/health" in who:
+                warn(f"{system.name}: {system.base_url}{who}")
     for system in asked:
         await _reachable(options, around, system, spend)
     await check_evaluators(evaluators, spend, around.overhead)

@@ -58,7 +58,7 @@ async def require_endpoints(options: RunOptions) -> None:
         if (reason := await unreachable(url)) is not None:
             offline = "" if flag == "--judge-url" else f". Without a network: {flag} {_OFFLINE}"
             raise PreflightFailed(
-                f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and that there is a way to it from here{offline}"
+                f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it from here{offline}"
             )
 
 

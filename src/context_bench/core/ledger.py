@@ -30,8 +30,8 @@ class Mark:
 class Ledger:
     """The calls of one piece of work on one account, and the rules that hold for them.
 
-    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them. `waiting`: who is
-    told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what looks down is asked once more at the most.
+    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them. `waiting`: who
+    is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what looks down is asked once more at most.
     """
 
     account: Account = "system"

@@ -1,7 +1,8 @@
 """One grammar for everything that can be plugged in, wherever a name is asked for.
 
 `NAME[:k=v,…]` a built-in, a registered name or an entry point · `py:pkg.mod:Class[:k=v,…]` any importable object, also of a module in
-the working folder · `py:./file.py:Class[:k=v,…]` one of a file · `cli:COMMAND` · `http:URL` · `mcp:COMMAND`. `builtin:NAME` forces a built-in.
+the working folder · `py:./file.py:Class[:k=v,…]` one of a file ·
+`cli:COMMAND` · `http:URL` · `mcp:COMMAND`. `builtin:NAME` forces a built-in.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def parse_spec(text: str) -> PluginSpec:
         attribute, _, options = tail.partition(":")
         if not (module and colon and attribute):
             raise BadInput(
-                f"{text!r} is not a Python plug-in; expected py:package.module:Name or py:./file.py:Name, optionally followed by :key=value,…"
+                f"{text!r} is not a Python plug-in; expected py:package.module:Name or py:./file.py:Name, "
+                "optionally followed by :key=value,…"
             )
         return PluginSpec("py", f"{module}:{attribute}", _options(options, text), text)
     if found and scheme == "builtin":

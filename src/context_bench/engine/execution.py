@@ -18,10 +18,10 @@ from context_bench.engine.executors.local import Executor, Local
 from context_bench.engine.limits import enough_descriptors
 from context_bench.engine.plan import RunSettings
 from context_bench.engine.progress import Progress
-from context_bench.engine.waiting import Waiting
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.writing import Writer
 from context_bench.engine.threads import OneThread
+from context_bench.engine.waiting import Waiting
 from context_bench.engine.work import TEXT_FIELDS, Bench
 
 

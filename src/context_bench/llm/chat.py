@@ -96,7 +96,8 @@ class ChatClient:
 
     `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries` further attempts after
     408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting `retry_base_delay` · 2ⁿ seconds or what the provider
-    asks for, at most `retry_cap`; a quarter of that where nobody takes the connection. `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
+    asks for, at most `retry_cap`; a quarter of that where nobody takes the connection.
+    `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
     proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the key.
     Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
     """
