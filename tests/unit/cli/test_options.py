@@ -153,4 +153,4 @@ def test_a_dead_proxy_is_found_before_anything_is_spent(capsys, tmp_path, monkey
     assert main(["--proxy", "http://127.0.0.1:9", "--name", "dead", "--dataset", "x.jsonl", "--retries", "0"]) == 2
     said = capsys.readouterr().err
     assert "dead" in said
-    assert "Could not connect" in said
+    assert "nothing answers at http://127.0.0.1:9 (Connection refused)" in said
