@@ -112,6 +112,12 @@ def test_an_address_where_nobody_listens_is_named_at_once(place, nobody, capsys,
     assert time.monotonic() - start < 4
 
 
+def test_a_responder_is_looked_for_before_it_chooses_probes(place, nobody, capsys):
+    url = f"http://127.0.0.1:{nobody}"
+    assert main(["compress", "run", "bundled:sessions/order-sync-zh", "--system", "head_tail", "--responder", url, "--quiet"]) == 2
+    assert f"--responder {url} cannot be reached (Connection refused)" in capsys.readouterr().err
+
+
 def test_a_host_without_an_address_is_named(place, capsys):
     said = refused(capsys, "--system", "bm25", "--upstream", "http://no-such-host.invalid/v1")
     assert said.startswith("--upstream http://no-such-host.invalid/v1 cannot be reached (")

@@ -55,8 +55,7 @@ async def check_systems(options: RunOptions, around: Surroundings, arms: list[An
     Before it keys must be there and somebody must listen at each address, so that what is missing is named at once.
     """
     asked = [arm.system for arm in arms if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None]
-    reaching.require_keys(options)
-    await reaching.require_endpoints(options)
+    await check_endpoints(options)
     tap = around.tap.url if around.tap is not None else None
     for system in asked:
         await reaching.require_proxy(system.name, system.base_url, tap)
@@ -67,6 +66,12 @@ async def check_systems(options: RunOptions, around: Surroundings, arms: list[An
     for system in asked:
         await _reachable(options, around, system, spend)
     await check_evaluators(evaluators, spend, around.overhead)
+
+
+async def check_endpoints(options: RunOptions) -> None:
+    """The keys that models want are there, and somebody listens where they should be. Raises `PreflightFailed`."""
+    reaching.require_keys(options)
+    await reaching.require_endpoints(options)
 
 
 async def check_evaluators(evaluators: list[Any], spend: Any, overhead: list[Call]) -> None:

@@ -31,8 +31,9 @@ def require_keys(options: RunOptions) -> None:
     A proxy may bring a key of its own: if only proxies are asked, and calls are not recognised by their key, nothing is missing.
     """
     ours = options.controls or options.system or options.reader or not options.all_proxies or (options.tap and options.marker == "key")
-    for flag, url in (("--upstream", options.upstream if ours else None), ("--reader", options.reader)):
-        _require_key(flag, url, "--api-key-env", options.api_key_env, falls_back=options.tap is None)
+    for url, flag in _asked(options).items():
+        if ours or url != options.upstream:
+            _require_key(flag, url, "--api-key-env", options.api_key_env, falls_back=options.tap is None)
     judged = ("--judge-key-env", options.judge_key_env) if options.judge_key_env else ("--api-key-env", options.api_key_env)
     _require_key("--judge-url", options.judge_url, *judged)
 
@@ -51,15 +52,19 @@ def _require_key(flag: str, url: str | None, option: str, variable: str, *, fall
 
 async def require_endpoints(options: RunOptions) -> None:
     """Raises `PreflightFailed` where nobody listens at the provider's, the reader's or the judge's address."""
-    asked = {"--upstream": options.upstream, "--reader": options.reader, "--relay": getattr(options, "relay", None)}
-    for flag, url in (*asked.items(), ("--judge-url", options.judge_url)):
-        if url is None or not url.startswith(("http://", "https://")):
-            continue
+    for url, flag in {**({options.judge_url: "--judge-url"} if options.judge_url else {}), **_asked(options)}.items():
         if (reason := await unreachable(url)) is not None:
             offline = "" if flag == "--judge-url" else f". Without a network: {flag} {_OFFLINE}"
             raise PreflightFailed(
                 f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it from here{offline}"
             )
+
+
+def _asked(options: RunOptions) -> dict[str, str]:
+    """Each address of a model → the option that names it; some options fill others."""
+    named = {name: getattr(options, name, None) for name in ("relay", "upstream", "responder", "reader")}
+    urls = {name: url for name, url in named.items() if isinstance(url, str) and url.startswith(("http://", "https://"))}
+    return {url: f"--{name}" for name, url in reversed(urls.items())}
 
 
 async def require_proxy(name: str, url: str, tap: str | None) -> None:
