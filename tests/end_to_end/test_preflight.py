@@ -87,6 +87,9 @@ def test_a_key_that_is_not_there_is_named_by_its_variable(place, capsys):
     said = refused(capsys, "--controls", "full", "--upstream", "https://api.anthropic.com/v1", "--api-key-env", "MINE", "--tap", "0")
     assert "and the variable MINE is not set" in said
     assert "--api-key-env (such as ANTHROPIC_API_KEY)" in said
+    assert refused(capsys, "--proxy", "https://api.openai.com").startswith(
+        "--proxy https://api.openai.com wants a key, and the variable OPENAI"
+    )
     judged = ("--judge-url", "https://api.openai.com", "--judge-key-env", "MINE")
     assert "--judge-url https://api.openai.com wants a key, and the variable MINE" in refused(
         capsys, "--system", "bm25", "--upstream", "echo", *judged

@@ -22,7 +22,8 @@ KEYED = {
     "generativelanguage.googleapis.com": "GEMINI_API_KEY",
     "openrouter.ai": "OPENROUTER_API_KEY",
 }
-_OFFLINE = "embedded (a bundled model), echo (none) or scripted:FILE"
+#: What can stand in the place of a model elsewhere.
+_LOCAL = {flag: f" Or here: {flag} embedded (a bundled model), echo (none) or scripted:FILE." for flag in ("--upstream", "--reader")}
 
 
 def require_keys(options: RunOptions) -> None:
@@ -34,6 +35,9 @@ def require_keys(options: RunOptions) -> None:
     for url, flag in _asked(options).items():
         if ours or url != options.upstream:
             _require_key(flag, url, "--api-key-env", options.api_key_env, falls_back=options.tap is None)
+    for proxy in options.all_proxies:
+        if not key_in(proxy.key_env):
+            _require_key("--proxy", proxy.url, "--api-key-env", options.api_key_env, falls_back=True)
     judged = ("--judge-key-env", options.judge_key_env) if options.judge_key_env else ("--api-key-env", options.api_key_env)
     _require_key("--judge-url", options.judge_url, *judged)
 
@@ -46,7 +50,7 @@ def _require_key(flag: str, url: str | None, option: str, variable: str, *, fall
     other = f" (such as {usual})" if usual != variable else ""
     raise PreflightFailed(
         f"{flag} {bare_url(url or '')} wants a key, and the variable {variable} is not set: export it, or name the one that holds yours "
-        f"with {option}{other}{'' if flag == '--judge-url' else f'. Without a key: {flag} {_OFFLINE}'}"
+        f"with {option}{other}.{_LOCAL.get(flag, '')}"
     )
 
 
@@ -54,10 +58,8 @@ async def require_endpoints(options: RunOptions) -> None:
     """Raises `PreflightFailed` where nobody listens at the provider's, the reader's or the judge's address."""
     for url, flag in {**({options.judge_url: "--judge-url"} if options.judge_url else {}), **_asked(options)}.items():
         if (reason := await unreachable(url)) is not None:
-            offline = "" if flag == "--judge-url" else f". Without a network: {flag} {_OFFLINE}"
-            raise PreflightFailed(
-                f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it from here{offline}"
-            )
+            said = f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it from here."
+            raise PreflightFailed(said + _LOCAL.get(flag, ""))
 
 
 def _asked(options: RunOptions) -> dict[str, str]:

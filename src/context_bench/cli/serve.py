@@ -41,7 +41,7 @@ async def _serve(system: str, upstream: str, port: int, client: list[str]) -> in
     console = Console(stderr=True, highlight=False)
     async with started_upstream(upstream) as url, Served(system, url, port=port) as served:
         ends = f"ends with {visible(client[0])}" if client else "Ctrl-C ends it"
-        console.print(f"{visible(system)} on {served.url} → {visible(redact(upstream))}; {ends}", markup=False)
+        console.print(f"{visible(system)} on {served.url} → {visible(redact(upstream))}; {ends}", markup=False, soft_wrap=True)
         if client:
             return await run_client("serve", client, served.url)
         await asyncio.Event().wait()
