@@ -29,9 +29,9 @@ _LOCAL = {flag: f" Or here: {flag} embedded (a bundled model), echo (none) or sc
 def require_keys(options: RunOptions) -> None:
     """Raises `PreflightFailed` where requests of ours go to a provider that wants a key, and the variable that should hold it is not set.
 
-    A proxy may bring a key of its own: if only proxies are asked, and calls are not recognised by their key, nothing is missing.
+    A proxy may bring a key of its own: if only proxies are asked, the one request that each gets beforehand tells.
     """
-    ours = options.controls or options.system or options.reader or not options.all_proxies or (options.tap and options.marker == "key")
+    ours = options.controls or options.system or options.reader or not options.all_proxies
     for url, flag in _asked(options).items():
         if ours or url != options.upstream:
             _require_key(flag, url, "--api-key-env", options.api_key_env, falls_back=options.tap is None)
