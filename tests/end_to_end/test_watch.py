@@ -478,6 +478,22 @@ async def test_a_client_that_is_killed_or_missing(tmp_path):
     assert b"'no-such-program-anywhere' cannot be started" in error
 
 
+async def test_a_proxy_that_is_not_there_is_said_before_a_client_starts(tmp_path):
+    dead, back = f"http://127.0.0.1:{free_port()}", str(free_port())
+    options = ("--front", str(free_port()), "--back", back, "--via", dead, "--upstream", "echo")
+    refused = await command(tmp_path, *options, client=(sys.executable, "-c", "print('started')"))
+    out, error = await refused.communicate()
+    assert (refused.returncode, out) == (2, b"")
+    said = f"--via: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} as its upstream,"
+    assert said in error.decode()
+    alone = await command(tmp_path, *options)
+    assert said in (await lines(alone, 1))[0]
+    await lines(alone, 2)  # it can still be started
+    alone.send_signal(signal.SIGINT)
+    await alone.communicate()
+    assert alone.returncode == 0
+
+
 async def test_ctrl_c_is_how_it_ends(tmp_path):
     process = await command(tmp_path, "--front", str(free_port()), "--upstream", "echo")
     await lines(process, 2)

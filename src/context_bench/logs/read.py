@@ -80,6 +80,8 @@ def _agents() -> Any:
 
 def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
+    if path.is_file() and not path.stat().st_size:
+        raise BadInput(f"{path}: empty file: nothing was recorded")
     peek = peek_at(source)
     if (found := format_of(peek)) is not None:
         from context_bench.logs.transcripts import views

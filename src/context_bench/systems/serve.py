@@ -31,7 +31,7 @@ Spec = str | Compressor | System
 
 
 class Served:
-    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:9090") as served: served.url` (or a plain `with`).
+    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:18409") as served: served.url` (or a plain `with`).
 
     `spec` names a compressor (`bm25:budget=300`), a registered system or `py:module:Class`, or is such an object. What it changes is the
     context of a request: every text but system texts under 200 tokens and the question, which is the last paragraph of the last user text.

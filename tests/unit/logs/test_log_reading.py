@@ -30,7 +30,8 @@ def test_an_unknown_file_is_named_with_its_keys_and_what_was_tried(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "no line of it is JSON"),
+        (b"", "x.jsonl: empty file: nothing was recorded"),
+        (b"\n\n", "no line of it is JSON"),
         (b"\x00\xff\xfe" * 99, "no line of it is JSON"),
         (b"3\n", "JSON int"),
         (b"[]\n", "no line of it is JSON"),
@@ -39,8 +40,9 @@ def test_an_unknown_file_is_named_with_its_keys_and_what_was_tried(tmp_path: Pat
 def test_files_that_are_no_log(content: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=told):
-        list(read_sessions(path))
+    for agents in (False, True):
+        with pytest.raises(BadInput, match=told if not agents or not content else "x.jsonl: "):
+            list(read_sessions(path, agents=agents))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def _target(spec: PluginSpec) -> Any:
 
 def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What `make` makes of the options, and of what this command was given for everybody."""
-    check_options("memory", spec, make)
+    hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
+    check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
     taken = _parameters(make)
     options = {name: value for name, value in given.items() if value is not None and name in taken} | spec.options
     try:
@@ -73,15 +74,11 @@ def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], 
     except ContextBenchError:
         raise
     except TypeError as error:
-        if unknown := sorted(set(options) - taken):
-            own = ", ".join(sorted(taken - set(given) - {"self", "space"})) or "none"
-            hint = "; how many hits are asked for is said by --k" if "k" in unknown else ""
-            raise BadInput(f"memory {spec.text!r} has no option {', '.join(unknown)}; its options: {own}{hint}") from None
         raise BadInput(f"memory {spec.text!r} could not be made: {error}") from error
 
 
-def _parameters(make: Callable[..., Any]) -> set[str]:
+def _parameters(make: Callable[..., Any]) -> list[str]:
     try:
-        return set(inspect.signature(make).parameters)
+        return list(inspect.signature(make).parameters)
     except (TypeError, ValueError):
-        return set()
+        return []
