@@ -30,6 +30,7 @@ class Ledger:
     """The calls of one piece of work on one account, and the rules that hold for them.
 
     `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them.
+    `in_full`: tokens of the request as it would have been sent, where a system of this process shortens before it asks.
     """
 
     account: Account = "system"
@@ -38,6 +39,7 @@ class Ledger:
     deadline: float | None = None  # on the clock's monotonic(); the whole example's, not one attempt's
     calls: list[Call] = field(default_factory=list)
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    in_full: int | None = None
 
     def record(self, call: Call) -> None:
         """Write one attempt down."""

@@ -109,7 +109,8 @@ class Forwarded:
 class EvalRow:
     """What one system did with one example, in one trial.
 
-    `input_tokens`: tokens our client sent. `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's own
+    `input_tokens`: tokens our client sent; of a system that shortens before it asks, those of the request with the example as it was given.
+    `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's own
     prompt count; for a Python system the tokens of the `context` it returned). `None` = could not be measured. `latency` in seconds,
     without time spent waiting for a slot or in back-off. `errors` maps a source (`system` or an evaluator's
     name) to `Class: message`; a source with an error has no score.
