@@ -80,8 +80,18 @@ def test_it_is_counted_from_the_example_and_gets_controls_of_its_size(folder, ca
             assert row["input_tokens"] == full[key]["input_tokens"]
             assert row["output_tokens"] <= mine[key]["output_tokens"] + 1
         assert report["summary"][control]["mean_output_tokens"] > 0.5 * report["summary"]["mine"]["mean_output_tokens"]
+    [lift] = report["lifts"]
+    assert (lift["system"], lift["baseline"], lift["verdict"]) == ("mine", "head_tail@mine", "better")
+    assert lift["sentence"].startswith("mine keeps 100 % of what the context is worth, truncation to the same size 0 %. mine")
     sent, forwarded = report["summary"]["mine"]["mean_input_tokens"] * 12 / 1000, report["summary"]["mine"]["mean_output_tokens"] * 12
     assert f"{sent:.1f}k → {forwarded:,.0f}" in capsys.readouterr().err.replace(".0k", "k").replace(",", "")
+
+
+def test_better_than_truncation_is_the_first_verdict_in_the_terminal(folder, capsys):
+    run(folder, "--controls", "--quiet", "--run", "first")
+    assert main(["show", "first", "--store", "store.db"]) == 0
+    told = capsys.readouterr().out
+    assert told.index("better than") < told.index("keeps 100 % of what the context is worth") < told.index("inferior")
 
 
 def test_controls_by_name(folder):

@@ -219,7 +219,8 @@ class Result:
     its traffic shows (see `context_bench.replay`). `setups`: every attempt to set up a group, by system, number, trial and attempt.
     `agents`: of a run of agents, its figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they
     come to (see `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where there
-    are several kinds; they correct for one another and for nothing else.
+    are several kinds; they correct for one another and for nothing else. `lifts`: each system against truncation to its own size (their
+    `baseline`), where the run has that; a family of its own.
     """
 
     rows: Sequence[EvalRow]
@@ -237,6 +238,7 @@ class Result:
     agents: dict[str, Any] = field(default_factory=dict)
     compression: dict[str, Any] = field(default_factory=dict)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
 
 
 def plain(record: Any) -> Any:

@@ -30,6 +30,7 @@ class Summary:
     estimates: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     wire: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def summarise(
                 chosen_after=chosen_after,
                 aside=left_out,
             )
-            found.comparisons, found.by_type = comparer.comparisons(), comparer.by_type()
+            found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
