@@ -126,7 +126,7 @@ class Comparer:
         shares = retained([self._scores_on_all(name, (system, cut, full, none)) for name in (system, cut, full, none)])
         if shares is None:
             return ""
-        what = "history" if "session" in self.columns[system].shapes else "context"
+        what = "history" if any(name.startswith("probe_") for name in self.columns[system].scores) else "context"
         return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(
             "%", " %"
         )
