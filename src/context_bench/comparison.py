@@ -199,7 +199,10 @@ def _partners(before: Result, after: Result, systems: Sequence[str] | None) -> l
         return shared
     if len(ours) == len(theirs) == 1:
         return [(theirs[0], ours[0])]
-    raise NotComparable(f"the runs have no system in common: {', '.join(ours)} before, {', '.join(theirs)} now")
+    raise NotComparable(
+        f"the runs have no system of yours in common: {', '.join(ours)} before, {', '.join(theirs)} now (controls are compared where "
+        f"they are named with --system); all arms: {', '.join(before.summary)} before, {', '.join(after.summary)} now"
+    )
 
 
 def _add(
