@@ -24,6 +24,7 @@ settings.load_profile("suite")
 #: program → Debian package that brings it
 PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "initdb": "postgresql", "npm": "npm", "tmux": "tmux"}
 VENDORS = Path(__file__).parents[1] / ".vendors"
+CLIENTS = Path(__file__).parent / "fixtures" / "clients"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
 
 
@@ -96,6 +97,48 @@ def certificate() -> Callable[..., Path]:
         return file
 
     return made
+
+
+@pytest.fixture(scope="session")
+def client_session(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """(name of a fixture in tests/fixtures/clients) → a folder with its files: records, log, usage; unpacked once a session."""
+    unpacked: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in unpacked:
+            unpacked[name] = _unpacked(CLIENTS / f"{name}.jsonl.xz", tmp_path_factory.mktemp(name))
+        return unpacked[name]
+
+    return folder
+
+
+def _unpacked(packed: Path, folder: Path) -> Path:
+    """Each line of a fixture is {"file", "value"}: a line of a `.jsonl`, the whole of a `.json`, or the tables of a `.db`."""
+    import json
+    import lzma
+
+    texts: dict[Path, list[str]] = {}
+    for line in lzma.decompress(packed.read_bytes()).decode().split("\n"):
+        part = json.loads(line)
+        file = folder / part["file"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".db":
+            _database(file, part["value"])
+        else:
+            texts.setdefault(file, []).append(json.dumps(part["value"], ensure_ascii=False))
+    for file, lines in texts.items():
+        file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return folder
+
+
+def _database(file: Path, tables: dict[str, list[dict[str, object]]]) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(file)) as database, database:
+        for table, rows in tables.items():
+            database.execute(f"CREATE TABLE {table} ({', '.join(rows[0])})")
+            database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [tuple(row.values()) for row in rows])
 
 
 def _there(program: str) -> bool:

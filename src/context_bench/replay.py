@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from context_bench.core.records import Result
@@ -63,8 +64,8 @@ def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for told in sets:
         if rebuilt := told.get("reconstructed"):
             yield (
-                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: these were rebuilt, so "
-                "instructions, tools and parameters may differ from what was really sent."
+                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: these were rebuilt. "
+                "Instructions and tools that the log does not hold are stood in for, sized by the usage that it states."
             )
         if skipped := told.get("skipped"):
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
@@ -103,22 +104,25 @@ class _Rules:
         day = told.get("prices_on")
         self._prices = GenaiPrices(told.get("prices") or {}, on=datetime.date.fromisoformat(day) if isinstance(day, str) else None)
         self._named = told.get("profile")
-        self._known: dict[str, Any] = {}
+        self._known: dict[tuple[str, bool], Any] = {}
         self._seen: dict[str, Any] = {}
         self.untimed = 0
 
-    def __call__(self, model: str) -> Any:
-        from context_bench.llm.cacherules import profile_for, rule_for
+    def __call__(self, model: str, hour: bool = False) -> Any:
+        from context_bench.llm.cacherules import FAMILIES, rules_of
         from context_bench.metrics.replayed import CacheRules
 
-        name = str(self._named or model)
-        if name not in self._known:
-            rule, profile = rule_for(name), profile_for(name, self._prices)
-            self._known[name] = CacheRules(profile, rule.trigger == "marked", self._prices.known(name))
+        if (model, hour) not in self._known:
+            named = str(self._named) if self._named else None
+            found = rules_of(model, self._prices, named=named, hour=hour)
+            rule, profile = found.rule, found.profile
+            price = partial(self._prices.cost, model=model)
+            self._known[model, hour] = CacheRules(profile, rule.trigger == "marked", found.priced, found.own, price)
+            name = f"{model} as {named}" if named in FAMILIES else named or model
             told = {"rule": rule.name, "mode": profile.mode, "minimum": profile.m, "step": profile.b, "read": profile.r, "write": profile.w}
             told |= {"input_usd": profile.p_in, "output_usd": profile.p_out, "lifetime": profile.ttl, "sure": rule.sure, "note": rule.note}
             self._seen[name] = {key: value for key, value in told.items() if value not in (None, "")}
-        return self._known[name]
+        return self._known[model, hour]
 
     def as_dict(self) -> dict[str, Any]:
         from context_bench.llm.cacherules import rules_date

@@ -15,7 +15,8 @@ Account = Literal["system", "reader", "judge", "compressor", "embedder", "prefli
 class Usage:
     """Tokens as the provider billed them. `None` = it did not say (never 0).
 
-    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it.
+    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it, and `cache_write_1h`
+    is the share of `cache_write` that is stored for an hour (Anthropic bills it at twice the input price instead of 1.25 times).
     """
 
     input_tokens: int | None = None
@@ -23,6 +24,7 @@ class Usage:
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_1h: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -31,6 +33,7 @@ class Usage:
             _plus(self.cache_read, other.cache_read),
             _plus(self.cache_write, other.cache_write),
             _plus(self.reasoning_tokens, other.reasoning_tokens),
+            _plus(self.cache_write_1h, other.cache_write_1h),
         )
 
 

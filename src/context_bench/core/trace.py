@@ -98,7 +98,7 @@ class Trace:
     `final` is the context the agent named itself at the end (`None`: it named none; an empty list: it named nothing). `steps` is how many
     calls the run had where that is more than the events show. `cost` in US dollars, `started` and `ended` in seconds since the epoch, `cwd`
     the folder the agent worked in, `commit` what it started from, `first_test_command` the (beginning of the) first command that ran tests.
-    `skipped` counts records of the log that could not be read, by reason.
+    `models`: every model that replied, where there are several. `skipped` counts records of the log that could not be read, by reason.
     """
 
     instance_id: str
@@ -118,6 +118,7 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     steps: int | None = None
     first_test_command: str | None = None
+    models: list[str] | None = None
 
     @property
     def step_count(self) -> int:
@@ -205,4 +206,4 @@ _ABSENT = object()
 _EVENT_FIELDS = [f.name for f in fields(Event)]
 _EVENT_VALUES = attrgetter(*_EVENT_FIELDS)
 _EVENT_USUAL = [_ABSENT if f.default is MISSING else f.default for f in fields(Event)]
-_PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command")
+_PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command", "models")

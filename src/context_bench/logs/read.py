@@ -11,8 +11,11 @@ from context_bench.core.errors import BadInput
 from context_bench.core.session import Session
 from context_bench.logs.formats.pairs import Pair as Pair
 from context_bench.logs.source import Source
+from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
+from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
+from context_bench.logs.transcripts import format_of, peek_at
 
-#: Formats in the order in which they are tried: the particular before the general.
+#: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general.
 FORMATS: tuple[str, ...] = (
     "codex_rollout",
     "codex_exec",
@@ -24,13 +27,13 @@ FORMATS: tuple[str, ...] = (
     "anthropic_jsonl",
     "openai_jsonl",
 )
-_ENDINGS = (".jsonl", ".ndjson", ".json")
+_ENDINGS = TRANSCRIPTS
 
 
 def read_sessions(
     paths: str | Path | Iterable[str | Path], *, agents: bool = False, on_skip: Callable[[BadInput], None] | None = None
 ) -> Iterator[Session]:
-    """Every session in a file, a folder (its .jsonl, .ndjson and .json files, at any depth, by name) or several of these, as they are read.
+    """Every session in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
     `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `logs.agents`).
     A file of no known format raises `BadInput` with its first keys and the formats tried. In a folder such a file is told to `on_skip`
@@ -77,14 +80,19 @@ def _agents() -> Any:
 
 def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
-    sample = source.sample()
+    peek = peek_at(source)
+    if (found := format_of(peek)) is not None:
+        from context_bench.logs.transcripts import views
+
+        return views.sessions(found, source)
+    sample = peek.sample
     for name in FORMATS:
         reader = importlib.import_module(f"context_bench.logs.formats.{name}")
         if reader.matches(sample):
             return iter(reader.sessions(source))
     if agents:
         return iter(_agents().agent_sessions(path))
-    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
+    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}. Formats tried: {', '.join((*TRANSCRIPT_FORMATS, *FORMATS))}")
 
 
 def seen(sample: list[Any]) -> str:

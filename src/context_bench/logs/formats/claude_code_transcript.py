@@ -17,6 +17,8 @@ from context_bench.logs.values import text
 
 NAME = "claude-code-transcript"
 _SPOKEN = ("user", "assistant")
+#: Kinds of lines that every such log has and that hold nothing which was said: not worth a word.
+_BOOKKEEPING = ("queue-operation", "last-prompt", "attachment", "custom-title", "progress", "mode")
 _TOLD = ("cwd", "gitBranch", "version")
 
 
@@ -54,7 +56,7 @@ def _take(value: Any, found: dict[str, _Found]) -> str | None:
         return "not an object"
     kind, session = value.get("type"), value.get("sessionId")
     if not isinstance(session, str):
-        return f"type {str(kind)[:40]}"
+        return None if kind in _BOOKKEEPING else f"type {str(kind)[:40]}"
     side = bool(value.get("isSidechain"))
     ident = f"{session}/{text(value.get('agentId')) or 'agent'}" if side else session
     own, parent = text(value.get("uuid")), text(value.get("parentUuid"))
@@ -64,7 +66,7 @@ def _take(value: Any, found: dict[str, _Found]) -> str | None:
             if value.get("subtype") == "compact_boundary":
                 one.thread.compacted()
                 return None
-        return f"type {str(kind)[:40]}"
+        return None if kind in _BOOKKEEPING else f"type {str(kind)[:40]}"
     message = value.get("message")
     if not isinstance(message, Mapping):
         return f"{kind} without a message"

@@ -9,14 +9,14 @@ from typing import Literal
 
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
-from context_bench.logs.traces.calls import Workspace, command_of, events_of_call
+from context_bench.logs.traces.calls import Workspace, command_of, events_of_call, parts_of
 from context_bench.logs.traces.paths import cleaned, root_of
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
 
-_WHOLE = ("content", "file_text", "contents")
-_OLD = ("old_string", "old_str", "oldText", "insert_line", "diff", "edits")
+_WHOLE = ("content", "file_text", "contents", "new_text")
+_OLD = ("old_string", "old_str", "oldText", "old_text", "insert_line", "start_line", "diff", "edits")
 #: Commands that add, take out or raise packages change the file that lists them.
 _MANIFESTS = (
     (r"(?:npm|pnpm|yarn|bun)", r"(?:install|i|add|uninstall|un|remove|rm|upgrade|update)", "package.json"),
@@ -135,10 +135,12 @@ def acts_of(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Itera
 def _of_call(call: ToolCall, cwd: str | None) -> Iterator[tuple[str, str]]:
     place = Workspace(cwd)
     row, _ = place.vocabulary.find(call.tool)
-    command = command_of(call, row) if row is not None and row.kind_of(call.arguments) == "exec" else None
-    if command is not None:
-        yield from _of_command(command, call, cwd)
-        return
+    if row is not None and row.kind_of(call.arguments) == "exec":
+        commands = [(part, command) for part in parts_of(call, row) if (command := command_of(part, row)) is not None]
+        for part, command in commands:
+            yield from _of_command(command, part, cwd)
+        if commands:
+            return
     for event in events_of_call(call, 1, place):
         if not event.ok or event.path in (None, "."):
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from context_bench.core.jsontext import load_json
 
 #: Lines as the tools print them: a number, right-aligned or not, then an arrow, a tab, a colon or a bar.
-_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?|\| ?)")
+_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?| ?\| ?)")
 _CUT = re.compile(
     r"\s{0,20}(?:[.…\[<(*-]{1,6}\s?|Warning: |IMPORTANT: |\(?Results? )[^\n]{0,200}(?:truncat|clipped|elided|omitted|more lines not shown)",
     re.I,

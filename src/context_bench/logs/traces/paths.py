@@ -6,6 +6,11 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from context_bench.core.keys import canonical_json
+from context_bench.logs.repo import FilesByPath
+from context_bench.logs.traces.recording import ToolCall
 
 #: Where the usual images keep the repository.
 CONTAINER_ROOTS = ("/testbed",)
@@ -57,6 +62,24 @@ def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
                 votes["/".join(parts[:cut])] += 1
     best = votes.most_common(2)
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else None
+
+
+def worked_in(calls: Iterable[ToolCall], repo: FilesByPath | None) -> str | None:
+    """The folder that the repository lies in, if calls name it: of a run on this machine whose log does not tell its folder."""
+    folder = getattr(repo, "folder", None)
+    if not isinstance(folder, Path):
+        return None
+    named = [base for base in dict.fromkeys((str(folder.absolute()), str(folder.resolve()))) if len(base) > 1]
+    marks = [(base, re.compile(re.escape(base) + r"(?![\w.-])")) for base in named]
+    for call in calls:
+        try:
+            given = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments)
+        except (RecursionError, TypeError, ValueError):
+            continue  # too deep, or none that JSON has
+        for base, mark in marks:
+            if base in given and mark.search(given):
+                return base
+    return None
 
 
 def _absolute(path: str) -> bool:

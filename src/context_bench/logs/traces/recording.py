@@ -21,7 +21,8 @@ class ToolCall:
 
     `arguments` is an object, or text for tools that take text. `output` is the text that the model was given (`None`: the log has none),
     `structured` the program's own record of the result. `failed`, `exit_code` and `cut` are what the log says of it, not what the text
-    suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log says the shell is in before it.
+    suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log says the shell is in before it. `then`: what the same
+    call did afterwards, such as show the file that it edited.
     """
 
     tool: str
@@ -40,6 +41,7 @@ class ToolCall:
     sidechain: bool = False
     place: str | None = None
     answered: bool = False
+    then: ToolCall | None = None
 
     def answer(self, output: str | None, *, failed: bool | None = None, exit_code: int | None = None, structured: Any = None) -> None:
         """Record the result; a second one for the same call is kept out."""
