@@ -6,7 +6,14 @@ import json
 
 import pytest
 
+from context_bench import evaluate
 from context_bench.__main__ import main
+from context_bench.evaluators import AnswerQuality
+from context_bench.llm.background import run_sync
+from context_bench.llm.scripted import Scripted
+from context_bench.llm.servers import ModelServer
+from context_bench.metrics import CompressionRatio
+from context_bench.systems import OpenAIProxy
 
 COLOURS = ["amber", "birch", "coral", "delft", "ebony", "fawn", "green", "hazel"]
 MINE = '''
@@ -141,3 +148,29 @@ def test_a_built_in_way_gets_them_too_but_not_of_its_own_kind(folder):
         "random_drop@head_tail:keep=0.3",
     }
     assert 0.5 < report["summary"]["bm25:keep=0.3"]["compression_ratio"] < 0.8
+
+
+class Asks:
+    """Shortens and asks by itself, through a client of ours."""
+
+    name = "asks"
+
+    def __init__(self, url):
+        self.client = OpenAIProxy(url, "gpt-4o-mini", max_retries=0)
+
+    def process(self, example):
+        return self.client.process({**example, "context": example["context"][: len(example["context"]) // 2]})
+
+
+def test_one_that_asks_by_itself_is_counted_from_the_example_as_well():
+    examples = [{"id": i, "context": f"The gate number {i} opens at nine. " * 40, "question": "When?", "answer": "nine"} for i in range(6)]
+    server = ModelServer(Scripted({"default": "nine"}))
+    run_sync(server.start())
+    try:
+        full, asks = OpenAIProxy(server.url, "gpt-4o-mini", "full"), Asks(server.url)
+        result = evaluate([full, asks], examples, [AnswerQuality()], [CompressionRatio()], progress=False)
+    finally:
+        run_sync(server.stop())
+    assert result.summary["asks"]["mean_input_tokens"] == pytest.approx(result.summary["full"]["mean_input_tokens"], abs=2)
+    assert result.summary["asks"]["compression_ratio"] == pytest.approx(0.5, abs=0.05)
+    assert result.summary["full"]["compression_ratio"] == pytest.approx(0.0)
