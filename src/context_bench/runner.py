@@ -253,6 +253,7 @@ def _add_numbers(
         result.estimates.update(found.estimates)
         result.comparisons.extend(found.comparisons)
         result.by_type.extend(found.by_type)
+        result.lifts.extend(found.lifts)
         result.wire.update(found.wire)
         result.failures.update(found.failures)
         result.notes.extend(note for note in found.notes if note not in result.notes)

@@ -191,6 +191,27 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
     assert (nothing["violations"], nothing["unseen"], nothing["failed"], nothing["sessions"]) == ({}, 0, 0, 2)
 
 
+def test_what_shortens_is_held_against_truncation_to_the_same_size(tmp_path, capsys):
+    """Half of every text is kept by the proxy: its first half; what truncation of the whole to that size keeps is counted beside it."""
+    path = tmp_path / "log.jsonl"
+    lines = [{"model": "gpt-4o", "messages": conversation(str(n), 2), "tools": TOOLS, "session_id": str(n)} for n in range(7)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with behind("nothing", "halves") as arms, serving(Echo()) as upstream:
+        report = replay(tmp_path, path, [*arms, "--upstream", upstream.url])
+    [lift] = report["lifts"]
+    assert (lift["system"], lift["baseline"], lift["n"], lift["clusters"]) == ("halves", "truncation to the same size", 7, 7)
+    kept = report["replay"]["systems"]["halves"]["fidelity"]["retained"]
+    assert lift["sentence"].startswith(
+        f"halves keeps {100 * kept:.0f} % of a conversation's atoms (names, numbers, paths …), truncation to "
+    )
+    assert lift["low"] <= lift["difference"] <= lift["high"]
+    assert lift["verdict"] in ("better", "inferior", "undecided", "non-inferior")
+    capsys.readouterr()
+    assert main(["show", "replay", "--store", str(tmp_path / "store.db")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.index("of a conversation's atoms") < told.index("the sessions cost")
+
+
 def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     store, texts = str(tmp_path / "store.db"), []
     with behind("nothing", "halves", "rewrites-history", "calls-twice", "user-only") as arms:

@@ -32,6 +32,7 @@ class Ledger:
 
     `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them. `waiting`: who
     is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what looks down is asked once more at most.
+    `in_full`: tokens of the request as it would have been sent, where a system of this process shortens before it asks.
     """
 
     account: Account = "system"
@@ -42,6 +43,7 @@ class Ledger:
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: Callable[[str], None] | None = None
     brief: bool = False
+    in_full: int | None = None
 
     def record(self, call: Call) -> None:
         """Write one attempt down."""

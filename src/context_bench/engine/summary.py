@@ -13,7 +13,7 @@ from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.records import Comparison, Estimate, EvalRow
 from context_bench.core.rowfacts import RowTally, in_pieces, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
-from context_bench.core.summaries import combined, key_names, rank_systems
+from context_bench.core.summaries import combined, is_again, key_names, rank_systems
 from context_bench.engine.columns import Columns
 from context_bench.engine.estimates import estimates_of
 from context_bench.engine.gathering import Gatherer
@@ -30,6 +30,7 @@ class Summary:
     estimates: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     wire: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def summarise(
                 chosen_after=chosen_after,
                 aside=left_out,
             )
-            found.comparisons, found.by_type = comparer.comparisons(), comparer.by_type()
+            found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
@@ -221,7 +222,10 @@ def _require_fields(columns: dict[str, Columns], wanted: set[str]) -> None:
 
 
 def _rank(found: Summary, metrics: Sequence[Any]) -> None:
-    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured."""
+    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured.
+
+    The second passthrough, asked for the noise alone and often of fewer examples, has none and takes none.
+    """
     for values in found.summary.values():
         values.pop("pareto_rank", None)  # the placeholder of a metric that sees one system
     if len(found.summary) < 2:
@@ -231,9 +235,9 @@ def _rank(found: Summary, metrics: Sequence[Any]) -> None:
     measured = {
         system: values
         for system, values in found.summary.items()
-        if quality in values and cost in values and (quality != "mean_score" or quality in found.estimates[system])
+        if quality in values and cost in values and (quality != "mean_score" or quality in found.estimates[system]) and not is_again(system)
     }
-    for system, rank in rank_systems(measured, quality, cost).items() if len(measured) > 1 else ():
+    for system, rank in rank_systems(measured, quality, cost, estimates=found.estimates).items() if len(measured) > 1 else ():
         found.summary[system]["pareto_rank"] = float(rank)
 
 

@@ -39,10 +39,12 @@ def _unpriced(usage: Usage) -> None:
 
 
 Item = Mapping[str, Any]  # `row`, `example`, `output`, `calls`, `forwarded`, as `engine.export` gives them
+Messages = list[dict[str, str]]  # role and content
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
 _MOST_TURNS = 600  # of a session that are summed up by their number
 _EXAMPLES = 20  # of lost and invented atoms that are kept by name
 _CERTAIN = ("token_saving", "sessions")  # of the cost, what can be said where money cannot
+_SHORTENED = 0.99  # of a conversation's tokens: what keeps more has not shortened it
 _SHARES = ("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "keep")
 
 
@@ -122,10 +124,16 @@ class _Measured:
 
 @dataclass(slots=True)
 class SystemFigures:
-    """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`."""
+    """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`.
+
+    `truncate(messages, tokens, model)` gives a conversation cut to a size; with it, `against_truncation` holds for each conversation that
+    the system shortened (session, share of its atoms kept, share that truncation to the same size keeps).
+    """
 
     rules_for: Callable[[str, bool], CacheRules]
     clean: Callable[[Any], Any] = lambda body: body
+    truncate: Callable[[Messages, int, str | None], Messages] | None = None
+    against_truncation: list[tuple[str, float, float]] = field(default_factory=list)
     requests: int = 0
     unseen: int = 0
     failed: int = 0
@@ -239,7 +247,7 @@ class SystemFigures:
         breaks = session.sent.figures.prefix_breaks
         session.sent.add(exchange.request, session.at)
         if session.last is not None and session.sent.figures.prefix_breaks > breaks:
-            self._lose(session.last)  # the session itself went on without what it had said
+            self._lose(session, session.last)  # the session itself went on without what it had said
         session.last = exchange
         session.forwarded.add(exchange.received, session.at)
         usage = exchange.main.get("usage") or {}
@@ -270,12 +278,16 @@ class SystemFigures:
         tools = {"tools": self.tools[kind]} if kind in self.tools else {}
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
-    def _lose(self, exchange: _Exchange) -> None:
+    def _lose(self, session: _Session, exchange: _Exchange) -> None:
         """What of a whole conversation no longer arrived."""
+        model = exchange.request.model
         sent, received = (
             [{"role": message.role, "content": message.text} for message in each.messages] for each in (exchange.request, exchange.received)
         )
-        found = fidelity(sent, received, counter=counter_for(exchange.request.model))
+        found = fidelity(sent, received, counter=counter_for(model))
+        if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
+            cut = fidelity(sent, self.truncate(sent, found.tokens_after, model), counter=counter_for(model))
+            self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
         for listed in (found.lost, found.invented, found.near_misses):
             del listed[_EXAMPLES:]
         self._pairs.append(found)
@@ -283,7 +295,7 @@ class SystemFigures:
     def _close(self, key: tuple[str, int]) -> None:
         session = self._open.pop(key)
         if session.last is not None:
-            self._lose(session.last)
+            self._lose(session, session.last)
         sent, forwarded, cost = session.sent.figures, session.forwarded.figures, session.cost()
         self.sent, self.forwarded = self.sent + sent, self.forwarded + forwarded
         self.costs.sessions.append(cost)
@@ -309,6 +321,12 @@ def _stands(request: WireRequest, account: Account) -> bool:
         return False
     made = made_text(account.words) if account.words else ""
     return any(part.text is not None and made in part.text for message in request.messages for part in message.parts)
+
+
+def _retained(found: Fidelity) -> float | None:
+    """The share of a conversation's atoms that still arrive; `None` where it has none."""
+    total = sum(each.total for each in found.kinds.values())
+    return sum(each.retained for each in found.kinds.values()) / total if total else None
 
 
 def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:

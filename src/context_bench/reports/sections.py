@@ -10,7 +10,7 @@ from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
 from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
-from context_bench.reports.quality import comparisons, difference, quality
+from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, difference, quality
 from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies, number
@@ -66,7 +66,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=[*_verdicts(material), *replay_sentences(material)],
+        verdicts=[*_lifts(material), *_verdicts(material), *replay_sentences(material)],
         sections=known,
         notes=_notes(material),
         rows=result.rows,
@@ -87,6 +87,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         agents=mapping(result.agents),
         compression=mapping(result.compression),
         by_type=list(result.by_type),
+        lifts=list(result.lifts),
         changes=_changes(material),
     )
 
@@ -103,6 +104,22 @@ def _special(material: Material) -> list[Section | None]:
 
         found += compression(material)
     return found
+
+
+def _lifts(material: Material) -> list[Sentence]:
+    """One sentence per system that was held against truncation to its own size: what one would have had for nothing."""
+    return [
+        Sentence(
+            each.system,
+            AGAINST_TRUNCATION.get(each.verdict, each.verdict),
+            each.sentence,
+            TONES.get(each.verdict, "neutral") if each.verdict != "non-inferior" else "neutral",
+            each.baseline,
+            difference(each),
+            each.margin,
+        )
+        for each in material.result.lifts
+    ]
 
 
 def _verdicts(material: Material) -> list[Sentence]:

@@ -32,7 +32,7 @@ def tokens(material: Material) -> Section | None:
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
     columns = [
         Column("System", False),
-        Column("sent", about="tokens our client sent"),
+        Column("sent", about="tokens our client sent; of a system that shortens before it asks: of the request before that"),
         Column("forwarded", about="tokens that went on to the model"),
         Column("billed", about="prompt tokens on the provider's bill"),
         Column("compression (95 %)", about="1 − forwarded / sent; negative: the prompt grew"),

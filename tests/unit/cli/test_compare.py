@@ -114,7 +114,10 @@ def test_runs_without_anything_in_common():
     first, second = done(Answers("a")), done(Answers("b", 3))
     assert compare(first, second).comparisons[0].baseline == "a"  # one system each: no doubt who is meant
     third = done(Answers("b"), Answers("c"))
-    with pytest.raises(NotComparable, match="no system in common"):
+    with pytest.raises(NotComparable, match="no system of yours in common: a before, b, c now") as refused:
+        compare(done(Answers("a"), Answers("full")), done(Answers("b"), Answers("c"), Answers("full")))
+    assert "all arms: a, full before, b, c, full now" in str(refused.value)
+    with pytest.raises(NotComparable, match="no system of yours in common"):
         compare(first, third)
     moved = done(Answers("a"), examples=[{**one, "id": one["id"] + 1000} for one in EXAMPLES])
     with pytest.raises(NotComparable, match="no example"):
