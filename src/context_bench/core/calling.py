@@ -50,6 +50,19 @@ def method(plugin: Any, *names: str) -> Callable[..., Any] | None:
     return None
 
 
+def misfit(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | None:
+    """Why `function` cannot be called so, with its own signature; `None` if it can, or does not say what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built in
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{getattr(function, '__name__', 'it')}{signature}: {error}"
+    return None
+
+
 def fingerprint(plugin: Any) -> dict[str, Any]:
     """What makes a plug-in's results what they are: its own `fingerprint()`, else class, name, version and plain public attributes."""
     own = method(plugin, "fingerprint")

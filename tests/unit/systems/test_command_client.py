@@ -333,7 +333,7 @@ def test_a_name_that_the_command_gives_is_the_id():
     memory = CommandClient.from_dict({**given, "memory_id": "{namespace}/{id}"})
     assert "delete" in memory.capabilities
     assert memory.add([Item("D1:1", "the heron is a boat")]) == [Receipt("D1:1", "context-bench/D1:1")]
-    with pytest.raises(BadSpec, match="`memory_id`: {query} is not known there"):
+    with pytest.raises(BadSpec, match=r"`memory_id`: \{query\} is not known there"):
         CommandClient.from_dict({**given, "memory_id": "{query}"})
 
 

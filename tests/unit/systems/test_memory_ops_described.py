@@ -1,4 +1,4 @@
-"""The operational suites on memories told in a file: a service on loopback, an MCP server that is started; what they do not offer is said."""
+"""The operational suites on memories told in a file: a service on loopback, an MCP server that is started; what they lack is said."""
 
 import json
 import sys
@@ -58,7 +58,11 @@ def graph(tmp_path, **more):
     return {
         "name": "graph",
         "command": [sys.executable, str(program), str(tmp_path / "kept.json")],
-        "add": {"tool": "create", "arguments": {"entities": [{"name": "{namespace}/{id}", "says": ["{content}"]}]}, "id": "{namespace}/{id}"},
+        "add": {
+            "tool": "create",
+            "arguments": {"entities": [{"name": "{namespace}/{id}", "says": ["{content}"]}]},
+            "id": "{namespace}/{id}",
+        },
         "search": {"tool": "look", "arguments": {"query": "{query}"}, "hits": "entities", "text": "says.0"},
         "delete": {"tool": "remove", "arguments": {"names": ["{id}"]}},
         **more,
@@ -99,7 +103,7 @@ async def test_a_service_without_stats_goes_through_every_suite(tmp_path):
 async def test_a_server_that_keeps_things_under_our_names_is_asked_to_delete_by_them(tmp_path):
     path = tmp_path / "graph.toml"
     path.write_text(
-        f'command = {json.dumps(graph(tmp_path)["command"])}\n'
+        f"command = {json.dumps(graph(tmp_path)['command'])}\n"
         '[add]\ntool = "create"\narguments = {entities = [{name = "{namespace}/{id}", says = ["{content}"]}]}\nid = "{namespace}/{id}"\n'
         '[search]\ntool = "look"\narguments = {query = "{query}"}\nhits = "entities"\ntext = "says.0"\n'
         '[delete]\ntool = "remove"\narguments = {names = ["{id}"]}\n'

@@ -35,6 +35,7 @@ class Described:
     """
 
     batch: int | None = 1
+    way_apart = "say {namespace} in all of [add], [search] and [answer], or give [delete_all] (or [delete] with an id of ours in [add])"
     leaves_behind = False  # whether `reset` leaves things where they are, in a namespace that is not used again
     reset: Callable[[], Awaitable[None]]
     delete_all: Callable[[], Awaitable[None]]

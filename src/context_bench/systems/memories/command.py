@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Failed, Refused, describe
@@ -165,6 +165,13 @@ class CommandClient:
             "persistent": True,
         }
         return frozenset(name for name, offered in found.items() if offered)
+
+    way_apart: ClassVar[str] = "say {namespace} in `store` and `recall`, or give `reset`"
+
+    @property
+    def can_reset(self) -> bool:
+        """Whether there is a command that empties the store; `reset` is there for every client."""
+        return self.reset_command is not None
 
     @property
     def _namespaced(self) -> bool:
