@@ -9,7 +9,6 @@ from context_bench.core import calling
 from context_bench.core.errors import BadInput
 from context_bench.core.memory import Memory
 
-
 _WAY = "give it one of them, or name its class (py:module:Class), of which each conversation gets a new one"
 
 
