@@ -31,6 +31,12 @@ _SORTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 #: A file before its attribute; what a drive is called has a colon as well.
 _FILE = re.compile(r"((?:[A-Za-z]:[\\/])?[^:]*\.py):")
+#: Kind → the methods without which nothing is one.
+_LACKS = {
+    "system": "neither process(example) nor compress(messages)",
+    "evaluator": "no score(example, output)",
+    "metric": "no compute(rows)",
+}
 _OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(\w+)\]")
 
 
@@ -125,7 +131,8 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
     except TypeError as error:
         raise BadInput(f"{kind} {spec.text!r} could not be made: {error}") from error
     if not accepts(made):
-        raise BadInput(f"{spec.text!r} made a {type(made).__name__}, which is not a {kind}")
+        name = type(made).__name__
+        raise BadInput(f"{spec.text!r} made a {name}, which is not a {kind}: {name} has {_LACKS.get(kind, 'not what it takes')}")
     return made
 
 

@@ -11,13 +11,15 @@ from context_bench.core.memory import Memory
 from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
 from context_bench.core.registry import registry
 from context_bench.systems.memories import BUILTINS, SCHEMES
+from context_bench.systems.memories._fresh import separable
 from context_bench.systems.memories.adapting import as_memory
 
 
 def make_memory(
     spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None, prices: Any = None, limiter: Any = None
 ) -> Memory:
-    """The memory that `spec` names; an object is adapted as it is.
+    """The memory that `spec` names; an object is adapted as it is. A class of the user's whose instances can be neither separated nor
+    emptied is instantiated anew for each namespace.
 
     What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered as
     "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
@@ -32,10 +34,15 @@ def make_memory(
         return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
     target = _target(parsed)
     if isinstance(target, type) or inspect.isroutine(target):
-        return as_memory(_called(target, parsed, (), given))
+        ours = parsed.scheme != "py" and registry.find("memory", parsed.target) is None
+        return _made(target, parsed, given) if ours else separable(lambda: _made(target, parsed, given))
     if parsed.options:
         raise BadInput(f"{spec!r} is an object of type {type(target).__name__}, which takes no options")
     return as_memory(target)
+
+
+def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -> Memory:
+    return as_memory(_called(target, spec, (), given))
 
 
 def calls_models(spec: Any) -> bool:
