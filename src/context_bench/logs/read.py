@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.session import Session
 from context_bench.logs.formats.pairs import Pair as Pair
-from context_bench.logs.source import Source
+from context_bench.logs.source import Source, is_note
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
 from context_bench.logs.transcripts import format_of, peek_at
@@ -58,7 +58,7 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
     endings = _agents().ENDINGS if agents else _ENDINGS
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
     found, faults = 0, []
     for path in files:
         try:

@@ -50,7 +50,9 @@ THOUGHT = {"type": "reasoning", "text": "First look.", "metadata": {"anthropic":
 MAIN = {"id": "ses_main", "slug": "a-b", "projectID": "p", "directory": "/ws/demo", "title": "Fix it", "version": "1.18.33"}
 MAIN_MESSAGES = [
     said(1, {"type": "text", "text": "Fix subtotal."}, {"type": "file", "mime": "text/plain", "url": "file:///ws/demo/notes.txt"}),
-    step(2, THOUGHT, {"type": "text", "text": "I look."}, tool("t1", "read", {"filePath": "/ws/demo/src/calc.py", "offset": 3}, 2, NUMBERED)),
+    step(
+        2, THOUGHT, {"type": "text", "text": "I look."}, tool("t1", "read", {"filePath": "/ws/demo/src/calc.py", "offset": 3}, 2, NUMBERED)
+    ),
     step(
         3,
         tool("t2", "bash", {"command": "cat nowhere.py"}, 3, "cat: nowhere.py: No such file or directory\n", metadata={"exit": 1}),
@@ -98,7 +100,18 @@ def database(path: Path, *sessions: tuple[dict[str, Any], list[dict[str, Any]]])
     base.execute("PRAGMA journal_mode = WAL")
     base.executescript(OPENCODE_SCHEMA)
     for order, (info, messages) in enumerate(sessions):
-        row = (info["id"], "p", info.get("parentID"), info["slug"], info["directory"], info["title"], info["version"], 0.0, BEGAN + order, 0)
+        row = (
+            info["id"],
+            "p",
+            info.get("parentID"),
+            info["slug"],
+            info["directory"],
+            info["title"],
+            info["version"],
+            0.0,
+            BEGAN + order,
+            0,
+        )
         base.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         for message in messages:
             data = {name: value for name, value in message["info"].items() if name != "id"}
@@ -247,7 +260,15 @@ def window(first: int, *lines: str, path: str = "/testbed/src/calc.py", total: i
 def swe_step(action: str, observation: str, thought: str = "", **more: Any) -> dict[str, Any]:
     """A step of SWE-agent's trajectory."""
     state = {"open_file": "n/a", "working_dir": "/testbed"}
-    return {"action": action, "observation": observation, "thought": thought, "response": thought, "state": state, "execution_time": 0, **more}
+    return {
+        "action": action,
+        "observation": observation,
+        "thought": thought,
+        "response": thought,
+        "state": state,
+        "execution_time": 0,
+        **more,
+    }
 
 
 HISTORY = [

@@ -174,7 +174,7 @@ def _named(recording: Recording, path: Path, number: int) -> None:
             *ENDINGS,
         ):
             if name.endswith(ending):
-                name = name.removesuffix(ending)
+                name = name.removesuffix(ending) or path.absolute().parent.name
                 break
         recording.head.instance_id = name if number == 1 else f"{name}/{number}"
 

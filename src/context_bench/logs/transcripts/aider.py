@@ -170,6 +170,7 @@ class _Chat:
             self.one.version = version[1]
         elif model := _MODEL.match(first):
             self.one.model = self.one.model or model[1]
+            self.one.wire = "anthropic" if model[1].startswith(("anthropic/", "claude-")) else self.one.wire
         elif tokens := _TOKENS.match(first):
             self._billed(tokens)
         elif _OUTPUT.match(first):

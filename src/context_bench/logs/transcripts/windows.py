@@ -60,7 +60,7 @@ class Editor:
         if name in SHOWING:
             return self._showing(name, action, output, shown)
         call = self._edit(name, action, shown)
-        call.answer(output, failed=_failed(name, output, shown), structured=_lines_of(call.arguments))
+        call.answer(output, failed=_failed(name, output, shown))
         self._now(shown, call)
         if shown and shown[-1].lines and name != "create":
             call.then = ToolCall("open_file", {"path": shown[-1].path})
@@ -155,14 +155,6 @@ def windows(output: str) -> list[Window]:
 
 def _replaced(first: int, last: int, new: str) -> dict[str, Any]:
     return {"start_line": first, "end_line": last, "new_text": new}
-
-
-def _lines_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The lines that an edit replaces, in the form of a record."""
-    first, last = arguments.get("start_line"), arguments.get("end_line")
-    if not isinstance(first, int) or not isinstance(last, int) or last < first:
-        return None
-    return {"structuredPatch": [{"oldStart": first, "oldLines": last - first + 1}]}
 
 
 def _failed(name: str, output: str, shown: list[Window]) -> bool | None:
