@@ -14,6 +14,7 @@ from context_bench.logs.source import Source, is_note
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
 from context_bench.logs.transcripts import format_of, peek_at
+from context_bench.logs.transcripts.views import sessions as transcript_sessions
 
 #: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general.
 FORMATS: tuple[str, ...] = (
@@ -82,9 +83,7 @@ def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
     peek = peek_at(source)
     if (found := format_of(peek)) is not None:
-        from context_bench.logs.transcripts import views
-
-        return views.sessions(found, source)
+        return transcript_sessions(found, source)
     sample = peek.sample
     for name in FORMATS:
         reader = importlib.import_module(f"context_bench.logs.formats.{name}")

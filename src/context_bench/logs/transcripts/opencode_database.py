@@ -12,10 +12,10 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import mapping
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.opencode_parts import Told, family_roots, joined, transcript_of
 from context_bench.logs.transcripts.record import Transcript
+from context_bench.logs.values import mapping
 
 NAME = "opencode-database"
 _TABLES = {"session": {"id"}, "message": {"id", "session_id", "data"}, "part": {"id", "message_id", "session_id", "data"}}

@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.records import Usage
-from context_bench.logs.traces.recording import ToolCall, mapping, money, parsed, sequence, texts, whole
-from context_bench.logs.transcripts.record import NO_PROMPT, Message, Transcript
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
+from context_bench.logs.values import count, mapping, money, parsed, seconds, sequence, text, texts, whole
 
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"

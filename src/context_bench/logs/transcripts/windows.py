@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.logs.traces.recording import ToolCall
+from context_bench.logs.transcripts.record import ToolCall
 from context_bench.logs.values import text
 
 SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
