@@ -134,22 +134,23 @@ class Editor:
 def windows(output: str) -> list[Window]:
     """The windows in an output, in order."""
     found: list[Window] = []
-    mark = False
+    mark, last = False, 0
     for line in output[:_LONGEST].split("\n"):
         line = line.removesuffix("\r")
         if head := _HEAD.match(line):
             found.append(Window(head[1], int(head[2])))
-            mark = False
+            mark, last = False, 0
         elif not found:
             continue
-        elif (numbered := _NUMBERED.match(line)) and int(numbered[1]) == max(found[-1].lines, default=int(numbered[1]) - 1) + 1:
-            found[-1].lines[int(numbered[1])] = numbered[2]
+        elif (numbered := _NUMBERED.match(line)) and last in (0, int(numbered[1]) - 1):
+            last = int(numbered[1])
+            found[-1].lines[last] = numbered[2]
             if mark:
-                found[-1].cursors, mark = (int(numbered[1]), int(numbered[1])), False
+                found[-1].cursors, mark = (last, last), False
         elif cursor := _CURSOR.match(line):
             mark = cursor[1] == "START"
             if cursor[1] == "END" and found[-1].cursors and found[-1].lines:
-                found[-1].cursors = (found[-1].cursors[0], max(found[-1].lines))
+                found[-1].cursors = (found[-1].cursors[0], last)
     return found
 
 
