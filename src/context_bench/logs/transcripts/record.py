@@ -52,9 +52,9 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Message:
-    """What one side said. `made`: the model made it in this run, in answer to a request.
+    """What one side said. `made`: the model made it in this run, in answer to a request. `ident`: what the log calls it.
 
-    `content`: text or chat parts. `ident`: what the log calls it. `thoughts` is what the model thought first, `seal` the provider's signature of it. `calls` are the
+    `content`: text or chat parts. `thoughts` is what the model thought first, `seal` the provider's signature of it. `calls` are the
     model's, each with the result it was given; `acts` what the program did besides (files put into the chat, edits taken from the text).
     `items`: the message as it stood on the transcript's wire, where the log keeps it so, and `results` those of its calls.
     """
