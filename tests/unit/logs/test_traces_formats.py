@@ -9,9 +9,11 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Event, Trace
-from context_bench.logs.repo import Snapshot
+from context_bench.logs.repo import Snapshot, open_repo
 from context_bench.logs.traces import load_traces
 from context_bench.logs.traces.folders import root_among
+
+from . import transcript_cases as cases
 
 NUMBERED = "     8\tdef subtotal(items):\n     9\t    total = 0.0\n    10\t    for item in items:\n"
 
@@ -574,3 +576,75 @@ def test_openhands_files_that_are_not_there_were_looked_for_where_the_shell_was(
 def test_the_folder_of_the_repository_by_where_the_shell_was(folders: list[str], begun: bool, root: str | None, alone: str | None) -> None:
     assert root_among(folders, DEMO, begun=begun) == root
     assert root_among(folders, None, begun=begun) == alone
+
+
+def test_clines_tools_do_several_things_in_one_call(tmp_path: Path) -> None:
+    def use(ident: str, name: str, given: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": [{"type": "tool_use", "id": ident, "name": name, "input": given}]}
+
+    def result(ident: str, *parts: dict[str, Any], text: bool = False) -> dict[str, Any]:
+        content = [{"type": "text", "text": json.dumps(parts)}] if text else list(parts)
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": ident, "content": content}]}
+
+    read = {"files": [{"path": "/ws/demo/src/calc.py", "start_line": 4, "end_line": 5}, {"path": "/ws/demo/gone.py"}]}
+    shown = {"query": "/ws/demo/src/calc.py:4-5", "result": " 4 | def subtotal(items):\n 5 |     total = 0.0", "success": True}
+    gone = {"query": "/ws/demo/gone.py", "result": "", "error": "Error reading file: ENOENT", "success": False}
+    ran = {"query": "sed -n '1,2p' src/util.py", "result": "def helper(value):\n    return value\n", "success": True}
+    failed = {"query": "cat nowhere.py", "result": "", "error": "cat: nowhere.py: No such file or directory", "success": False}
+    mended = {"path": "/ws/demo/src/calc.py", "start_line": 5, "end_line": 5, "new_text": "    total = 0\n    count = 0"}
+    found = {"query": "return", "result": "Found 1 result\n\nsrc/util.py:2:5\n> 2:     return value", "success": True}
+    messages = [
+        use("t1", "read_files", read),
+        result("t1", shown, gone),
+        use("t2", "run_commands", {"commands": [ran["query"], {"command": "cat", "args": ["nowhere.py"]}]}),
+        result("t2", ran, failed, text=True),
+        use("t3", "editor", mended),
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t3", "content": "Edited /ws/demo/src/calc.py"}]},
+        use("t4", "read_files", {"files": [{"path": "/ws/demo/src/calc.py", "start_line": 7, "end_line": 7}]}),
+        result("t4", {"query": "/ws/demo/src/calc.py:7-7", "result": "7 |     for item in items:", "success": True}),
+        use("t5", "editor", {"path": "/ws/demo/src/new.py", "new_text": "X = 1\n"}),
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t5", "content": "File created successfully"}]},
+        use("t6", "search_codebase", {"queries": ["return"]}),
+        result("t6", found),
+    ]
+    trace = one(dump(tmp_path / "s.json", {"sessionId": "s", "cwd": "/ws/demo", "messages": messages}), repo=Snapshot.from_json(cases.REPO))
+    assert brief(trace.events) == [
+        (1, "read", "src/calc.py", ((4, 5),), True),
+        (1, "read", "gone.py", None, False),
+        (2, "read", "src/util.py", ((1, 2),), True),
+        (2, "read", "nowhere.py", None, False),
+        (3, "edit", "src/calc.py", ((5, 5),), True),
+        (4, "read", "src/calc.py", ((6, 6),), True),
+        (5, "edit", "src/new.py", None, True),
+        (6, "search", "src/util.py", ((2, 2),), True),
+    ]
+    assert [event.ok for event in trace.events if event.kind == "exec"] == [True, False]
+    assert (trace.step_count, trace.skipped) == (6, {})
+
+
+def test_commands_that_name_the_folder_of_the_repository(tmp_path: Path) -> None:
+    place = tmp_path / "demo"
+    for name, told in cases.REPO.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(told["text"])
+    (place / "README.md").write_text("# Demo\n")
+
+    def ran(ident: str, command: str, output: str) -> dict[str, Any]:
+        item = {"id": ident, "type": "command_execution", "command": command, "aggregated_output": output, "exit_code": 0}
+        return {"type": "item.completed", "item": {**item, "status": "completed"}}
+
+    rows = [
+        {"type": "thread.started", "thread_id": "t"},
+        ran("i1", "bash -lc 'cat README.md'", "# Demo\n"),
+        ran("i2", f"bash -lc 'cat {place}/README.md'", "# Demo\n"),
+        ran("i3", f"bash -lc \"sed -n '1,2p' {place}/src/util.py\"", "def helper(value):\n    return value\n"),
+        ran("i4", f"bash -lc 'cat {place}-other/README.md'", "# Demo\n"),
+    ]
+    with open_repo(place) as repo:
+        trace = one(dump(tmp_path / "exec.jsonl", *rows), repo=repo)
+    assert trace.cwd == str(place)
+    assert brief(trace.events) == [
+        (1, "read", "README.md", ((1, 1),), True),
+        (2, "read", "README.md", ((1, 1),), True),
+        (3, "read", "src/util.py", ((1, 2),), True),
+    ]

@@ -17,6 +17,7 @@ from context_bench.logs.traces.calls import Workspace, events_of_call
 from context_bench.logs.traces.folders import root_among
 from context_bench.logs.traces.paths import located, root_of, worked_in
 from context_bench.logs.traces.recording import Recording
+from context_bench.logs.traces.transcribed import Recorded
 from context_bench.logs.traces.vocabulary import Vocabulary
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
@@ -143,9 +144,7 @@ def _reader(path: Path) -> tuple[Any, Any]:
     source = Source(path)
     peek = peek_at(source)
     if (found := format_of(peek)) is not None:
-        from context_bench.logs.transcripts import views
-
-        return views.Recorded(found), source
+        return Recorded(found), source
     sample = peek.sample
     for reader in map(_format, FORMATS):
         if reader.matches(sample) or (hasattr(reader, "told_by") and reader.told_by(path)):
@@ -177,7 +176,7 @@ def _named(recording: Recording, path: Path, number: int) -> None:
             *ENDINGS,
         ):
             if name.endswith(ending):
-                name = name.removesuffix(ending)
+                name = name.removesuffix(ending) or path.absolute().parent.name
                 break
         recording.head.instance_id = name if number == 1 else f"{name}/{number}"
 
