@@ -16,6 +16,7 @@ from context_bench.tap.arms import ArmName, Event
 from context_bench.tap.forecast import Forecast
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import Seen, likeness
+from context_bench.tap.records import SOCKET
 from context_bench.tap.sessions import Place, Sessions
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
@@ -35,7 +36,7 @@ class Money(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A turn that another arm may be sent too: exactly what the client sent."""
+    """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment stands for."""
 
     method: str
     target: str
@@ -170,6 +171,8 @@ class Measure:
         if front.exchange.digest == main.exchange.digest:
             ours, theirs = _bodiless(front.request), _bodiless(main.request)
             return compare_requests(ours, theirs, sent_headers=sent, received_headers=received)
+        if front.exchange.whole or main.exchange.whole:  # put together by the tap: their bytes are nobody's
+            return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received)
         raw = {"sent_raw": front.raw, "received_raw": main.raw}
         return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received, **raw)
 
@@ -180,6 +183,9 @@ class Measure:
         exchange, params = front.exchange, front.request.params
         asked = (params.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
         most = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        if exchange.method == SOCKET:
+            headers = [*exchange.headers, ("Content-Type", "application/json")]
+            return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
 
 

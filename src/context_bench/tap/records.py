@@ -21,8 +21,9 @@ from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
 from context_bench.llm.wire import StreamReader, parse_reply, parse_request, render_reply, wire_of
-from context_bench.llm.wires.shared import load_json
+from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
 from context_bench.tap.prefix import Prefixes
@@ -31,6 +32,9 @@ from context_bench.tap.words import field_name, part_kind
 POLICIES = ("meta", "hashes", "redacted", "full")
 #: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
 BODY_LIMIT = 100 * 1024 * 1024
+
+#: The method of a request that was said over a WebSocket, and the wire that it speaks.
+SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
 
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
@@ -85,6 +89,13 @@ class Exchange:
     record: Forwarded | None = None
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
     digest: bytes = b""  # of the body as it came, for a witness
+    meaning: bytes = b""  # of what the body says, whatever the order of its keys, for a witness
+    whole: bytes = b""  # the full request, where the body is an increment, for a witness
+
+    @property
+    def wire(self) -> str:
+        """The API that it is a request of."""
+        return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
 
     @property
     def window(self) -> Window | None:
@@ -107,6 +118,7 @@ class Scribe:
         self._known = frozenset(secrets_known)
         self._key = secrets.token_bytes(32)
         self._prefixes = Prefixes()
+        self._joining = Joining()
 
     def write(self, exchange: Exchange) -> Forwarded:
         """The record. Odd bodies are recorded as odd, never raised over: a request that was relayed is always accounted for."""
@@ -138,6 +150,10 @@ class Scribe:
                 record.facts["unread"] = "the body is not a JSON object"
             record.request = self._keep_text(body)
             return None
+        if exchange.method == SOCKET:
+            body = self._joined(record, exchange, body)
+        if exchange.digest:
+            exchange.meaning = hashlib.sha256(canonical_json(body).encode("utf-8", "surrogatepass")).digest()
         try:
             request = parse_request(record.wire, body)
             exchange.request = request
@@ -150,6 +166,20 @@ class Scribe:
             request = None
         record.request = self._kept(body, request)
         return request
+
+    def _joined(self, record: Forwarded, exchange: Exchange, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was said over a WebSocket as the full request that it stands for; remembers what it adds."""
+        owner = self._hash("\n".join(header(exchange.headers, name) for name in KEY_HEADERS))
+        joined = self._joining.join(owner, message)
+        if exchange.status == 200:
+            self._joining.answered(owner, joined, (piece[len(b"data: ") :] for _, piece in exchange.reply.pieces))
+        if joined.follows is not None:
+            record.facts["joined"] = not joined.missing
+        if message.get("generate") is False:
+            record.facts["warm_up"] = True
+        if exchange.digest:
+            exchange.whole = dump(joined.body)
+        return joined.body
 
     def _count(self, record: Forwarded, exchange: Exchange, request: WireRequest, body: Mapping[str, Any]) -> None:
         record.model, record.stream = request.model, request.stream
@@ -269,7 +299,7 @@ def _outline(exchange: Exchange) -> Forwarded:
         id=exchange.id,
         mark=exchange.match.token,
         matched_by=exchange.match.by,
-        wire=wire_of(exchange.method, path),
+        wire=exchange.wire,
         method=exchange.method,
         path=path,
         started=exchange.started,
