@@ -20,7 +20,7 @@ from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
-from context_bench.llm.wire import StreamReader, parse_reply, parse_request, render_reply, wire_of
+from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
 from context_bench.tap.joining import Joining
@@ -35,6 +35,9 @@ BODY_LIMIT = 100 * 1024 * 1024
 
 #: The method of a request that was said over a WebSocket, and the wire that it speaks.
 SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
+
+#: How the error of an exchange begins that nobody behind the tap ended.
+_OUR_SIDE = ("the client ", "the tap was stopped")
 
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
@@ -202,12 +205,29 @@ class Scribe:
             record.facts["reply_unread"] = why
         if exchange.status is not None and exchange.status >= 400:
             record.error = record.error or _provider_error(exchange.status, body if self.policy in ("redacted", "full") else None)
-        elif record.wire in _PROMPTS and isinstance(body, Mapping):
-            try:
-                record.usage = parse_reply(record.wire, body).usage
-            except Exception as error:  # a reply that is not what it should be is the client's to complain of
-                record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
+        elif record.wire in _PROMPTS:
+            self._read_answer(record, exchange, body)
         record.reply = self._kept(body, None) if isinstance(body, Mapping | list) else self._keep_text(body)
+
+    def _read_answer(self, record: Forwarded, exchange: Exchange, body: Any) -> None:
+        if exchange.error is not None:
+            _failed(record, _cut_off(exchange))
+        if not isinstance(body, Mapping):
+            return
+        if body.get("error"):
+            _failed(record, "error in the reply")
+        try:
+            self._bill(record, parse_reply(record.wire, body))
+        except Exception as error:  # a reply that is not what it should be is the client's to complain of
+            record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
+
+    def _bill(self, record: Forwarded, reply: Reply) -> None:
+        """What the provider told of its bill; where it told nothing, our own count of the answer."""
+        record.usage = reply.usage
+        if reply.usage is None:
+            counter = counter_for(self._counter_model or record.model or "")
+            said = [reply.text, reply.reasoning, reply.refusal, canonical_json(reply.tool_calls) if reply.tool_calls else None]
+            record.facts["reply_tokens"] = sum(counter.count(text) for text in said if text)
 
     def _read_stream(self, record: Forwarded, exchange: Exchange, request: WireRequest | None, encoding: str) -> None:
         try:
@@ -217,8 +237,12 @@ class Scribe:
                 if record.ttft is None and reader.started:
                     record.ttft = at - exchange.arrived
             reader.close()
-            record.usage = reader.reply.usage
+            self._bill(record, reader.reply)
             record.facts["reply_complete"] = reader.complete
+            if reader.error:
+                _failed(record, "error in the stream")
+            elif not reader.complete:
+                _failed(record, _cut_off(exchange))
             if reader.error and self.policy in ("redacted", "full"):
                 record.error = record.error or f"told inside the stream: {reader.error}"
             shown = request or WireRequest(record.wire, record.model, [])
@@ -332,6 +356,24 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
         return None, "neither JSON nor text"
+
+
+def failure_of(record: Forwarded) -> str | None:
+    """How a request failed, in a few words of ours or by its status; `None` if it was answered whole."""
+    if record.status is None:
+        return "client left" if (record.error or "").startswith(_OUR_SIDE) else "no answer"
+    if record.status >= 400:
+        return str(record.status)
+    failure = record.facts.get("failure")
+    return failure if isinstance(failure, str) else None
+
+
+def _failed(record: Forwarded, how: str) -> None:
+    record.facts.setdefault("failure", how)
+
+
+def _cut_off(exchange: Exchange) -> str:
+    return "client left" if (exchange.error or "").startswith(_OUR_SIDE) else "broken off"
 
 
 def _streamed(exchange: Exchange) -> bool:

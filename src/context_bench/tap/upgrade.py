@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -79,7 +79,7 @@ async def open_upstream(
 
 
 def _refuse(error: aiohttp.WSServerHandshakeError) -> NoReturn:
-    given = error.headers or {}
+    given: Mapping[str, str] = error.headers or {}
     told = {str(name): given[name] for name in _TOLD_ALONG if name in given}
     if error.status in _PASSED_ON:
         raise Refused(error.status, f"the upstream refuses the WebSocket with {error.status}", told) from None

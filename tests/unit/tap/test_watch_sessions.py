@@ -101,6 +101,18 @@ def test_a_second_try_is_a_repeat_and_keeps_its_turn():
     assert place(sessions, chat("a", "b", "c")) == (one[0], 2, True)
 
 
+def test_a_repeat_is_known_by_what_it_means_and_tells_how_the_one_before_failed():
+    sessions = Sessions()
+    exchange, request = made(chat("a"), status=404)
+    exchange.meaning = b"the same"
+    assert sessions.place(exchange, request).after is None
+    for status, after in ((429, "404"), (200, "429")):
+        again, request = made(chat("a"), status=status)
+        again.digest, again.meaning = str(status).encode(), b"the same"
+        found = sessions.place(again, request)
+        assert (found.turn, found.repeat, found.after) == (1, True, after)
+
+
 def test_responses_that_refer_to_earlier_ones_stay_together():
     sessions = Sessions()
     one = place(sessions, {"input": "a"}, path="/v1/responses", reply=b'{"id": "resp_1", "object": "response"}')
