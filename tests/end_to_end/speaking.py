@@ -19,7 +19,8 @@ class Speaking:
     """Answers each `response.create` with a tool call and remembers what was said before, as the provider does.
 
     `refuse`: the status of every upgrade that is refused instead. `odd`: what to do with the request of this number (from 1): `error` is
-    an error event with status 429, `within` one in the middle of the answer, `cut` closes the socket in the middle, `failed` fails it.
+    an error event with status 429, `failed` fails it at its end; in the middle of the answer `within` sends an error event, `cut` closes
+    the socket, `hang` falls silent.
     Plain requests are answered too. `asked`: the messages as they came, `full`: what each stood for, `told`: the usage that each was told.
     """
 
@@ -87,8 +88,8 @@ class Speaking:
             return True
         for index, item in enumerate(response["output"]):
             await socket.send_json({"type": "response.output_item.added", "output_index": index, "item": item, **lane})
-            if odd == "cut":
-                return False
+            if odd in ("cut", "hang"):
+                return odd == "hang"
             await socket.send_json({"type": "response.output_item.done", "output_index": index, "item": item, **lane})
         last = response if self._outputs else {**response, "output": []}
         kind = "response.failed" if odd == "failed" else "response.completed"

@@ -98,6 +98,43 @@ async def test_refusals_and_failures_inside_a_socket_have_their_status():
     assert [bool(record.error) for record in found] == [True, True, True, False]
 
 
+async def test_a_client_that_leaves_in_the_middle_is_recorded_with_what_it_had():
+    async with Speaking(odd={1: "hang"}) as provider, Tap(provider.url) as tap:
+        async with calling(tap.url) as caller:
+            await caller.socket.send_json({"type": "response.create", "model": "m", "input": [{"role": "user", "content": "a"}]})
+            assert (await caller.event())["type"] == "response.created"
+            assert (await caller.event())["type"] == "response.output_item.added"
+            caller.socket._response.close()
+            await tap.settle(5)
+        [record] = await records(tap)
+    assert record.error.startswith("the client")
+    assert (record.status, record.facts["failure"], record.facts["reply_complete"]) == (200, "client left", False)
+
+
+async def test_requests_for_a_websocket_that_are_none_reach_nobody():
+    head = "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    async with Speaking() as provider, Tap(provider.url) as tap:
+        for odd in ("", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n", key.replace("13", "99")):
+            assert (await bytes_of(tap.url, f"{head}{odd}\r\n".encode())).startswith(b"HTTP/1.1 400 ")
+        assert provider.heads == []
+        garbage = await bytes_of(tap.url, f"{head}{key}\r\n".encode() + b"\xff" * 64)
+        assert garbage.startswith(b"HTTP/1.1 101 ")
+        assert b"\x88" in garbage.rpartition(b"\r\n")[2]  # a closing frame
+        assert b"\x03\xea" in garbage  # code 1002
+        async with calling(tap.url) as caller:
+            assert (await caller.turn())["type"] == "response.completed"
+
+
+async def bytes_of(url: str, sent: bytes) -> bytes:
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    heard = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return heard
+
+
 async def test_lanes_are_told_apart():
     async with Speaking() as provider, Tap(provider.url) as tap:
         async with calling(tap.url) as caller:

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from context_bench.core.watching import Turn, by_session, total
 from context_bench.llm.prices import GenaiPrices
-from context_bench.tap import Tap, Watch
+from context_bench.llm.spend import SpendLimit
+from context_bench.tap import Shadow, Tap, Watch
 from context_bench.tap.journal import record_file
 from context_bench.testing.proxies import MisbehavingProxy
 
@@ -68,12 +69,43 @@ async def test_records_of_increments_can_be_replayed(tmp_path):
     with record_file(tmp_path / "r.jsonl") as sink:
         async with Speaking() as provider, between(provider, record="full", sink=sink) as (watch, _):
             async with calling(watch.url) as caller:
+                await caller.turn("look around", generate=False)
                 for text in ("look around", "a.py", "print(1)"):
                     await caller.turn(text)
             await watch.drain()
     sessions = list(read_sessions(tmp_path / "r.jsonl"))
     assert [len(session.requests) for session in sessions] == [3]
     assert all(line["method"] in ("GET", "WEBSOCKET") for line in map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines()))
+
+
+async def test_a_second_arm_is_sent_the_full_request():
+    offers, watchers = [], []
+    kept: list[Turn] = []
+
+    async def keep(turns: list[Turn]) -> None:
+        kept.extend(turns)
+
+    def seen(turn: Turn) -> None:
+        for one in watchers:
+            one(turn)
+
+    async with (
+        Speaking() as provider,
+        Watch(provider.url, prices=PRICES, keep=keep, seen=seen, mirror=lambda mirror: offers[0](mirror)) as watch,
+    ):
+        arm = watch.new_arm(provider.url, via=provider.url, back=None, record="meta")
+        await watch.add_arm(arm)
+        async with Shadow(arm, share=1.0, spend=SpendLimit(10.0), prices=PRICES) as shadow:
+            offers.append(shadow.offer)
+            watchers.append(shadow.seen)
+            async with calling(watch.url) as caller:
+                await caller.turn()
+                await caller.turn("a.py")
+            await watch.drain()
+            await shadow.idle(10)
+            await watch.drain()
+    assert [body["input"] for body in provider.posted] == provider.full
+    assert total(kept, "shadow").turns == 2
 
 
 async def test_behind_a_proxy_that_speaks_none_the_client_falls_back_at_once():

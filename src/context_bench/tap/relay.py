@@ -25,7 +25,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.loopback import host_of, is_loopback, page_refusal
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
-from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, open_upstream, protocols_of, without_handshake
+from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
@@ -138,6 +138,7 @@ class Relay:
     async def open_socket(self, request: web.BaseRequest, exchange: Exchange) -> Socket | web.StreamResponse:
         """Open the WebSocket that a client asks for, at the upstream and then to the client; or the answer that there is none."""
         try:
+            check_handshake(request, protocols_of(exchange.headers))
             upstream = await self._upgrade(exchange)
         except (Refused, UpstreamFailed) as failed:
             exchange.status, exchange.error = failed.status, str(failed)

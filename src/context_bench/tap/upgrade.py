@@ -44,6 +44,12 @@ def is_upgrade(request: web.BaseRequest) -> bool:
     return request.method == hdrs.METH_GET and asked and headers.get(hdrs.UPGRADE, "").strip().lower() == "websocket"
 
 
+def check_handshake(request: web.BaseRequest, protocols: Sequence[str]) -> None:
+    """Raise `Refused` for a client that asks in a way that cannot be granted: nobody behind need hear of it."""
+    if not web.WebSocketResponse(protocols=protocols).can_prepare(request):
+        raise Refused(400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {})
+
+
 def without_handshake(headers: Headers) -> Headers:
     """The headers without those that only open a WebSocket."""
     return [(name, value) for name, value in headers if not name.lower().startswith(_OWN)]
