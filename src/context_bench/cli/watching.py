@@ -234,7 +234,7 @@ class _Shown:
         if self._warned:
             return
         self._warned = True
-        self._board.head.append(text)
+        self._board.head.append(f"Mind: {text}")
         if not (self._silent or self._terminal):
             print(f"Mind: {text}", file=sys.stderr, flush=True)
 

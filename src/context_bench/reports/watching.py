@@ -232,7 +232,9 @@ def _money(figures: Figures) -> str:
     """US dollars as stated, with what is predicted of calls that told no usage: then marked."""
     if figures.cost is None and figures.guessed is None:
         return "–"
-    return f"{'' if figures.guessed is None else '≈'}{(figures.cost or 0) + (figures.guessed or 0):.4f}"
+    amount = (figures.cost or 0) + (figures.guessed or 0)
+    digits = 4 if amount < 100 else 2 if amount < 10_000 else 0
+    return f"{'' if figures.guessed is None else '≈'}{amount:.{digits}f}"
 
 
 def _more(figures: Figures, brief: bool) -> Iterator[str]:

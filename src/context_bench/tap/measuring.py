@@ -190,7 +190,7 @@ class Measure:
         if front.exchange.digest == main.exchange.digest:
             ours, theirs = _bodiless(front.request), _bodiless(main.request)
             return compare_requests(ours, theirs, sent_headers=sent, received_headers=received)
-        if front.exchange.whole or main.exchange.whole:  # put together by the tap: their bytes are nobody's
+        if SOCKET in (front.exchange.method, main.exchange.method):  # put together by the tap: their bytes are nobody's
             return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received)
         raw = {"sent_raw": front.raw, "received_raw": main.raw}
         return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received, **raw)
