@@ -156,7 +156,7 @@ class Scribe:
         if exchange.method == SOCKET:
             body = self._joined(record, exchange, body)
         if exchange.digest:
-            exchange.meaning = hashlib.sha256(canonical_json(body).encode("utf-8", "surrogatepass")).digest()
+            exchange.meaning = _meaning(body)
         try:
             request = parse_request(record.wire, body)
             exchange.request = request
@@ -366,6 +366,18 @@ def failure_of(record: Forwarded) -> str | None:
         return str(record.status)
     failure = record.facts.get("failure")
     return failure if isinstance(failure, str) else None
+
+
+def _meaning(body: Mapping[str, Any]) -> bytes:
+    """A digest of what is asked, whatever the order of keys: clients ask again without a stream where one broke off.
+
+    Empty for what is nested too deeply to be written in order.
+    """
+    asked = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    try:
+        return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).digest()
+    except RecursionError:
+        return b""
 
 
 def _failed(record: Forwarded, how: str) -> None:
