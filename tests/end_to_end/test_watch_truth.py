@@ -136,7 +136,7 @@ async def test_a_repeat_in_another_order_of_keys_is_one_turn_and_its_status_is_t
     rules = {"rules": [{"times": 5, "status": 404, "error": "no"}], "default": "fine"}
     async with behind("nothing", rules) as (watch, _, kept), aiohttp.ClientSession() as session:
         for attempt in range(6):
-            body["stream"] = attempt % 2 == 0
+            body["stream"], metadata["x-codex-ws-stream-request-start-ms"] = attempt % 2 == 0, str(attempt)
             async with session.post(watch.url + "/v1/responses", json=shuffled(body), headers={**KEY, "session-id": "one"}) as reply:
                 await reply.read()
     figures = total(kept)

@@ -18,7 +18,9 @@ MAIN, SUB_AGENT, TITLE, QUOTA, WARM_UP, TOOLLESS = "main", "sub-agent", "title",
 
 #: Who asks, if it is not the agent itself, in headers; Codex says the same in the body where the headers are those of a whole WebSocket.
 _AGENTS = ("x-claude-code-agent-id", "x-openai-subagent")
-_THREADS = ("thread-id", "x-codex-window-id")
+#: Where opencode names the session that a sub-agent's own session belongs to.
+PARENT_HEADER = "x-parent-session-id"
+_THREADS = ("thread-id", "thread_id", "x-codex-window-id")
 _TITLE = re.compile(r"\btitles?\b", re.IGNORECASE)
 _LOOKED_AT = 4_000  # characters of the instructions
 _MOST_AGENTS = 1_000
@@ -54,6 +56,9 @@ class Contexts:
 
 
 def _agent(headers: Headers, metadata: Any) -> str | None:
+    """What names the sub-agent that asks, if one does."""
+    if header(headers, PARENT_HEADER).strip():
+        return f"session {header(headers, 'x-session-id')[:500]}"
     told = metadata if isinstance(metadata, Mapping) else {}
 
     def said(name: str) -> str:

@@ -41,6 +41,7 @@ _OUR_SIDE = ("the client ", "the tap was stopped")
 
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
+_UNASKED = ("stream", "stream_options", "client_metadata")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,39}")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _HEADERS_TOLD = ("anthropic-beta", "anthropic-version", "content-encoding", "content-type", "openai-beta", "user-agent")
@@ -369,11 +370,12 @@ def failure_of(record: Forwarded) -> str | None:
 
 
 def _meaning(body: Mapping[str, Any]) -> bytes:
-    """A digest of what is asked, whatever the order of keys: clients ask again without a stream where one broke off.
+    """A digest of what is asked, whatever the order of keys.
 
-    Empty for what is nested too deeply to be written in order.
+    Clients ask again without a stream where one broke off, and write the time into what they tell of themselves. Empty for what is
+    nested too deeply to be written in order.
     """
-    asked = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+    asked = {name: value for name, value in body.items() if name not in _UNASKED}
     try:
         return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).digest()
     except RecursionError:

@@ -33,6 +33,7 @@ def place(sessions, body, *args, reply=b"", **more):
     ("headers", "body", "told"),
     [
         ([("X-Claude-Code-Session-Id", "abc")], {}, "x-claude-code-session-id=abc"),
+        ([("x-session-id", "ses_2"), ("x-parent-session-id", "ses_1")], {}, "x-session-id=ses_1"),
         ([("session_id", "s-1"), ("conversation_id", "c-1")], {"prompt_cache_key": "k"}, "session_id=s-1"),
         ([], {"prompt_cache_key": "k"}, "k"),
         ([], {"conversation": {"id": "conv_1"}}, "conv_1"),
