@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from context_bench.cli import interrupts
-from context_bench.cli.clients import run_client
+from context_bench.cli.client import run_client
 
 
 def command(
