@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from context_bench.tap.shadow import Shadow
     from context_bench.tap.watch import Watch
 
-#: What programs read their provider's address from, and whether with /v1.
-_ADDRESSES = {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "ANTHROPIC_BASE_URL": ""}
 _SHADOW_PATIENCE = 30.0
 
 
@@ -173,7 +170,9 @@ class Watching:
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
         if self.client:
-            return await _run_client(self.client, watch.url)
+            from context_bench.cli.client import run_client
+
+            return await run_client(self.client, watch.url)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
@@ -188,29 +187,6 @@ def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forward
     from context_bench.tap.measuring import PROMPTS
 
     return lambda record: sink(record) if record.wire in PROMPTS else None
-
-
-async def _run_client(command: list[str], url: str) -> int:
-    """Run a program with its provider's address set to `url`; its terminal and streams are its own. Returns its exit code.
-
-    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on.
-    """
-    loop = asyncio.get_running_loop()
-    addresses = {name: f"{url}{path}" for name, path in _ADDRESSES.items()}
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
-    try:
-        client = await asyncio.create_subprocess_exec(*command, env={**os.environ, **addresses}, stdin=None, stdout=None, stderr=None)
-    except OSError as error:
-        raise BadInput(f"watch: {command[0]!r} cannot be started: {error.strerror or error}") from None
-
-    def hand_on(number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            client.send_signal(number)
-
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(each, hand_on, each)
-    code = await client.wait()
-    return code if code >= 0 else 128 - code
 
 
 class _Shown:
