@@ -172,7 +172,7 @@ class Watching:
         if self.client:
             from context_bench.cli.client import run_client
 
-            return await run_client(self.client, watch.url)
+            return await run_client(self.client, watch.url, quiet=self.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
