@@ -1,7 +1,7 @@
 """Clients that do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone, and what makes them come to a tap.
 
 Each row was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries it again).
-What the user gives in the same place stays as it is.
+A flag that the user gives stays; variables are set as OPENAI_BASE_URL is, whatever they held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Known:
     flags: tuple[str, ...] = ()  # put right after the program's name …
     unless: str = ""  # … unless an argument holds this
     env: Mapping[str, str] = field(default_factory=dict)
-    config: tuple[str, Mapping[str, Any]] | None = None  # a variable that holds JSON, and what is merged under what it holds
+    config: tuple[str, Mapping[str, Any]] | None = None  # a variable that holds JSON, and what is set in it
     note: str = ""
 
 
@@ -61,19 +61,19 @@ def adapted(command: Sequence[str], url: str, environ: Mapping[str, str]) -> tup
     if known is None:
         return list(command), {}, None
     flags = [] if known.unless and any(known.unless in argument for argument in command[1:]) else _put(known.flags, url)
-    added = {variable: _put(text, url) for variable, text in known.env.items() if variable not in environ}
+    added = {variable: _put(text, url) for variable, text in known.env.items()}
+    note = f"; {known.note}" if known.note else ""
     if known.config is not None:
         variable, wanted = known.config
         merged = _merged(_put(wanted, url), environ.get(variable))
-        added |= {} if merged is None else {variable: merged}
+        if merged is None:
+            told = f"{name}: {variable} is not a JSON object, so it is left as it is; set in it {json.dumps(_put(wanted, url))}{note}"
+            return list(command), {}, told
+        added[variable] = merged
     if not flags and not added:
         return list(command), {}, None
     what = " ".join([*flags, *(f"{variable}={text}" if variable in known.env else variable for variable, text in added.items())])
-    return (
-        [command[0], *flags, *command[1:]],
-        added,
-        f"{name}: started with {what}, since {known.why}" + (f"; {known.note}" if known.note else ""),
-    )
+    return [command[0], *flags, *command[1:]], added, f"{name}: started with {what}, since {known.why}{note}"
 
 
 def _put(value: Any, url: str) -> Any:
@@ -85,14 +85,14 @@ def _put(value: Any, url: str) -> Any:
 
 
 def _merged(ours: dict[str, Any], theirs: str | None) -> str | None:
-    """Their JSON over ours; `None` where theirs is no JSON object, which then stays as it is."""
+    """Our JSON over theirs; `None` where theirs is no JSON object."""
     if not theirs:
         return json.dumps(ours)
     try:
         given = json.loads(theirs)
     except ValueError:
         return None
-    return json.dumps(_over(given, ours)) if isinstance(given, dict) else None
+    return json.dumps(_over(ours, given)) if isinstance(given, dict) else None
 
 
 def _over(above: Any, below: Any) -> Any:

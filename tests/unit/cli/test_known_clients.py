@@ -29,23 +29,27 @@ def test_flags_of_known_clients_are_set_unless_given(command, started):
     assert all(part in (prepared.note or "") for part in started if part not in command)
 
 
-def test_opencode_gets_its_address_under_what_its_variable_already_holds():
+def test_opencode_gets_its_address_beside_what_its_variable_already_holds():
     base = {name: {"options": {"baseURL": f"{TAP}/v1"}} for name in ("anthropic", "openai")}
     made = prepare(["opencode", "run", "hello"], TAP, {})
     assert json.loads(made.env["OPENCODE_CONFIG_CONTENT"]) == {"provider": base}
-    theirs = {"model": "a/b", "provider": {"anthropic": {"options": {"baseURL": "http://theirs"}}, "mine": {"npm": "x"}}}
+    theirs = {"model": "a/b", "provider": {"anthropic": {"options": {"baseURL": "http://theirs", "timeout": 5}}, "mine": {"npm": "x"}}}
     merged = json.loads(prepare(["opencode"], TAP, {"OPENCODE_CONFIG_CONTENT": json.dumps(theirs)}).env["OPENCODE_CONFIG_CONTENT"])
-    assert merged == {"model": "a/b", "provider": {**theirs["provider"], "openai": base["openai"]}}
-    for odd in ("{ // a comment\n}", "[]"):
-        kept = prepare(["opencode"], TAP, {"OPENCODE_CONFIG_CONTENT": odd})
-        assert (kept.env["OPENCODE_CONFIG_CONTENT"], kept.note) == (odd, None)
+    anthropic = {"options": {"baseURL": f"{TAP}/v1", "timeout": 5}}
+    assert merged == {"model": "a/b", "provider": {"mine": {"npm": "x"}, "openai": base["openai"], "anthropic": anthropic}}
+
+
+@pytest.mark.parametrize("odd", ["{ // a comment\n}", "[]"])
+def test_a_variable_that_is_no_json_object_stays_and_the_user_is_told_what_to_set(odd):
+    kept = prepare(["opencode"], TAP, {"OPENCODE_CONFIG_CONTENT": odd})
+    assert kept.env["OPENCODE_CONFIG_CONTENT"] == odd
+    assert f'"baseURL": "{TAP}/v1"' in (kept.note or "")
 
 
 def test_the_address_of_gemini_is_set_and_it_is_said_that_its_api_is_not_read():
-    made = prepare(["gemini"], TAP, {})
+    made = prepare(["gemini"], TAP, {"GOOGLE_GEMINI_BASE_URL": "https://elsewhere.example"})
     assert made.env["GOOGLE_GEMINI_BASE_URL"] == TAP
     assert "not read" in (made.note or "")
-    assert prepare(["gemini"], TAP, {"GOOGLE_GEMINI_BASE_URL": "x"}).env["GOOGLE_GEMINI_BASE_URL"] == "x"
 
 
 @pytest.mark.parametrize("quiet", [False, True])
