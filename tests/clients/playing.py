@@ -8,10 +8,12 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -312,8 +314,18 @@ class Room:
                 for file in (self.home / client.log).rglob(pattern):
                     place = out / "log" / file.relative_to(self.home / client.log)
                     place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(file, place)
+                    _copy(file, place)
         return out
+
+
+def _copy(file: Path, place: Path) -> None:
+    """A database with what still is in its log of writes; any other file as it is."""
+    if file.suffix != ".db":
+        shutil.copy(file, place)
+        return
+    with closing(sqlite3.connect(file)) as found, closing(sqlite3.connect(place)) as made:
+        found.backup(made)
+        made.execute("PRAGMA journal_mode=DELETE")
 
 
 def _truth(n: int, received: Any, prompts: Any) -> dict[str, Any]:
