@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from context_bench.cli.known_clients import adapted
 from context_bench.core.errors import BadInput
 
 #: What programs read their provider's address from, and whether with /v1.
@@ -21,20 +23,24 @@ class Prepared:
 
     command: list[str]
     env: dict[str, str]
+    note: str | None = None  # what a known client needed beside that
 
 
 def prepare(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Prepared:
     """`command` with its provider's address set to the tap at `url` (without `/v1`); everything else of `environ` stays as it is."""
-    return Prepared(list(command), {**environ, **{name: f"{url}{path}" for name, path in _ADDRESSES.items()}})
+    made, added, note = adapted(command, url, environ)
+    return Prepared(made, {**environ, **{name: f"{url}{path}" for name, path in _ADDRESSES.items()}, **added}, note)
 
 
-async def run_client(by: str, command: Sequence[str], url: str) -> int:
+async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool = False) -> int:
     """Run a program against the server at `url`; its terminal and streams are its own. Returns its exit code.
 
     Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on. `by`: the command that starts it.
     """
     loop = asyncio.get_running_loop()
     prepared = prepare(command, url, os.environ)
+    if prepared.note and not quiet:
+        print(prepared.note, file=sys.stderr)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     try:
         client = await asyncio.create_subprocess_exec(*prepared.command, env=prepared.env, stdin=None, stdout=None, stderr=None)

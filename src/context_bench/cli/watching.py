@@ -190,7 +190,7 @@ class Watching:
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
         if self.client:
-            return await run_client("watch", self.client, watch.url)
+            return await run_client("watch", self.client, watch.url, quiet=self.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
