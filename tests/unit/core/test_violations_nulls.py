@@ -11,7 +11,7 @@ from context_bench.core.violations import compare_requests
 from context_bench.core.wire import changes, facts
 from context_bench.llm.wire import parse_request
 
-EXAMPLES = 150
+EXAMPLES = 100
 DATA = {"const", "enum", "default", "examples"}
 
 
@@ -259,12 +259,14 @@ def test_nothing_but_bytes_changes_when_null_fields_go_and_keys_move(made, witho
     assert told(wire, received, body) <= {"json_reserialised"}
 
 
-@settings(max_examples=EXAMPLES)
-@given(requests, st.data(), st.booleans())
-def test_a_block_that_is_gone_is_always_seen(made, data, without):
+@settings(max_examples=EXAMPLES // 4)
+@given(requests, st.booleans())
+def test_a_block_that_is_gone_is_always_seen(made, without):
     wire, body, blocks = made
-    holder, place = data.draw(st.sampled_from(blocks))
     sent = copy.deepcopy(body)
-    del holder[place]
-    received = dropped(body) if without else body
-    assert told(wire, sent, received) - {"json_reserialised"}
+    for holder, place in blocks:
+        gone = holder.pop(place)
+        received = dropped(body) if without else body
+        assert told(wire, sent, received) - {"json_reserialised"}, gone
+        holder.insert(place, gone)
+    assert body == sent
