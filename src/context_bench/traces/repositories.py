@@ -62,21 +62,27 @@ class Repositories:
         slug, commit = gold.repo or repo, gold.commit or commit
         if not self.specs:
             return "no repository was given"
-        reasons = []
+        reasons: list[str] = []
         for spec, collection in self._kinds:
-            places = _in_collection(Path(spec), slug, commit, (gold.instance_id, *gold.ids)) if collection else [spec]
-            if not places:
-                reasons.append(f"no repository of {slug or gold.instance_id} in {spec}")
-            found = {place: self._holding(place, commit, gold) for place in places}
-            holding = {place: one for place, one in found.items() if not isinstance(one, str)}
-            if len(holding) == 1:
-                return self._opened(next(iter(holding)), commit)
-            if not holding:
-                reasons += [one for one in found.values() if isinstance(one, str)]
-            else:
-                named = ", ".join(Path(place).name for place in holding)
-                reasons.append(f"repositories of several owners are called {slug} ({named}); let the gold's `repo` say owner/{slug}")
+            place = _in_collection(Path(spec), slug, commit, (gold.instance_id, *gold.ids)) if collection else spec
+            found = self._holding(place, commit, gold) if place is not None else f"no repository of {slug or gold.instance_id} in {spec}"
+            if isinstance(found, str) and collection and slug and "/" not in slug:
+                found = self._of_any_owner([one for one in _of_any_owner(Path(spec), slug, commit) if one != place], commit, gold) or found
+            if not isinstance(found, str):
+                return found
+            reasons.append(found)
         return reasons[0] if len(set(reasons)) == 1 else "; ".join(dict.fromkeys(reasons))
+
+    def _of_any_owner(self, places: Iterable[str], commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
+        """Of repositories of one name the one that holds files of the gold, else a reason; nothing where there are no such places."""
+        found = {place: self._holding(place, commit, gold) for place in places}
+        holding = [place for place, one in found.items() if not isinstance(one, str)]
+        if len(holding) == 1:
+            return self._opened(holding[0], commit)
+        if holding:
+            named = ", ".join(Path(place).name for place in holding)
+            return f"repositories of several owners have the name that the gold gives ({named}); let its `repo` say owner/name"
+        return "; ".join(dict.fromkeys(one for one in found.values() if isinstance(one, str)))
 
     def _holding(self, place: str, commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
         """The repository at a place if it holds any file of the gold, else why it does not."""
@@ -121,8 +127,8 @@ def _folders(path: Path) -> list[Path]:
     return [child for child in path.iterdir() if child.is_dir()]
 
 
-def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iterable[str]) -> list[str]:
-    """The places that a repository may have in a folder of them: the one with the most particular name, or those of a bare name."""
+def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iterable[str]) -> str | None:
+    """The place of a repository in a folder of them; the most particular name first."""
     stems = [name.replace("/", "__") for name in ids]
     owner, _, name = (slug or "").rpartition("/")
     if name:
@@ -134,8 +140,8 @@ def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iter
     for stem in dict.fromkeys(stem for stem in stems if re.fullmatch(r"[\w.@-]+(/[\w.@-]+)?", stem) and ".." not in stem):
         for ending in ("", *_ARCHIVES):
             if (place := folder / f"{stem}{ending}").exists():
-                return [str(place)]
-    return _of_any_owner(folder, name, commit) if name and not owner else []
+                return str(place)
+    return None
 
 
 def _of_any_owner(folder: Path, name: str, commit: str | None) -> list[str]:

@@ -205,6 +205,19 @@ def test_both_files_are_read_where_nobody_knows_the_files(command: str) -> None:
         assert read_shell(command, "", None, output).reads == {"a.py": "unknown", "b.py": "unknown"}
 
 
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("jq .scripts.test package.json", {"package.json": "unknown"}),
+        ("xxd -l 64 bin/a.dat | head -3", {"bin/a.dat": "unknown"}),
+        ("fold -w 80 README.md", {"README.md": "all"}),
+        ("column -t -s , data.csv", {"data.csv": "all"}),
+    ],
+)
+def test_programs_that_show_a_file_in_another_form_where_nobody_knows_the_files(command: str, found: dict[str, str]) -> None:
+    assert read_shell(command, "", None).reads == found
+
+
 def test_a_diff_of_files_that_have_changed_since_is_unknown_and_never_wrong() -> None:
     changed = "1,2c1\n< def root_helper():\n<     return 'other'\n---\n> y\n"
     assert reads("diff util.py src/util.py", changed, 1) == {"util.py": "unknown", "src/util.py": "unknown"}

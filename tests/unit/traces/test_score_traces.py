@@ -356,11 +356,14 @@ def test_gold_that_names_no_owner_finds_the_folder_that_does(tmp_path, place):
 def test_a_bare_name_that_two_owners_have_is_the_one_that_holds_the_gold(tmp_path):
     put(tmp_path / "one__project.json")
     put(tmp_path / "two__project.json", "b.py")
+    put(tmp_path / "project.json", "c.py")
     with Repositories([tmp_path]) as repos:
         assert found_in(repos, gold_in("project", "b.py")) == ["b.py"]
+        assert found_in(repos, gold_in("project", "c.py")) == ["c.py"]
+        assert "none of the gold's files is in" in found_in(repos, gold_in("project", "d.py"))
         put(tmp_path / "three__project.json", "b.py")
         fault = found_in(repos, gold_in("project", "b.py"))
-    assert fault.startswith("repositories of several owners are called project")
+    assert fault.startswith("repositories of several owners have the name that the gold gives")
     assert "three__project.json" in fault
     assert "two__project.json" in fault
 

@@ -66,7 +66,7 @@ def score(
     out.redundancy = curve.reading.redundancy(policy)
     edited = any(step.edited for step in steps)
     out.redundancy_excluding_after_edit = redundancy_after_edits(covers, steps, surveyor, policy) if edited else dict(out.redundancy)
-    amounts = [amount for cover in covers if (amount := total(cover.lines))]
+    amounts = [amount for cover in covers if (amount := total(cover.lines)) > 0]
     out.lines_per_step = sum(amounts) / len(amounts) if amounts else None
     out.first_gold = first_gold(covers, steps, wanted, started)
     if last is not None and covers:

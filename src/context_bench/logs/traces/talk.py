@@ -76,9 +76,9 @@ class Talk:
             self._said(part, t, text_mode, again)
         elif isinstance(part, Result):
             call = self.recording.find(part.ident)
-            if (told := _SHELL_FOLDER.search(part.content[-2000:])) and (call is None or not call.answered):
-                self.recording.ended_in(told[1], call)
             if call is not None:
+                if not call.answered and (told := _SHELL_FOLDER.search(part.content[-2000:])):
+                    self.recording.ended_in(told[1], call)
                 output, code, call.cut = observation(part.content, {}) if not call.answered else ("", None, call.cut)
                 call.answer(output, failed=part.failed, exit_code=code)
             else:
