@@ -174,7 +174,8 @@ def _failure(exchange: Exchange) -> str | None:
 def told_session(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
     """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
 
-    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an account's name, not a session's, and is not read.
+    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an
+    account's name, not a session's, and is not read.
     """
     if parent := header(exchange.headers, PARENT_HEADER).strip():
         return f"x-session-id={parent[:500]}"
