@@ -21,8 +21,9 @@ from context_bench.core.prefix import Segments, segments
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wires.shared import load_json
 from context_bench.tap.contexts import MAIN, PARENT_HEADER, Contexts
+from context_bench.tap.failures import failure_of
 from context_bench.tap.matching import KEY_HEADERS
-from context_bench.tap.records import Exchange, failure_of, header
+from context_bench.tap.records import Exchange, header
 
 #: Where clients name their session.
 SESSION_HEADERS = (
