@@ -14,11 +14,12 @@ from context_bench.core.violations import Violation, compare_requests, names_of,
 from context_bench.core.watching import Turn
 from context_bench.core.wire import WireRequest
 from context_bench.tap.arms import ArmName, Event
+from context_bench.tap.failures import failure_of
 from context_bench.tap.forecast import Forecast, Predicted
 from context_bench.tap.masking import mask_text
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import Seen, likeness
-from context_bench.tap.records import SOCKET, failure_of
+from context_bench.tap.records import SOCKET
 from context_bench.tap.sessions import Place, Sessions
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
