@@ -39,8 +39,8 @@ def nobody():
 
 
 @contextlib.contextmanager
-def gateway(status=502, health=None):
-    """Something that is no proxy of ours: it fails every request, and says who it is where it is asked."""
+def gateway(status=502, health=None, text='{"error": {"message": "proxy_error"}}'):
+    """Something that is no proxy of ours: it says the same to every request, and who it is where it is asked."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         server_version, sys_version = "other-gateway/3", ""
@@ -50,7 +50,7 @@ def gateway(status=502, health=None):
 
         def do_POST(self):
             seen.append(self.path)
-            self._say(status, '{"error": {"message": "proxy_error"}}')
+            self._say(status, text)
 
         def _say(self, code, text):
             self.send_response(code)
@@ -141,6 +141,16 @@ def test_something_else_on_the_port_is_named_as_it_names_itself(place, capsys):
         assert said.startswith(f"mine ({url}) gave no answer to a short request: HTTP 502 from {url}/v1/chat/completions: proxy_error")
         assert said.endswith("(what answers there says: Server: other-gateway/3, /health: service other-proxy version 0.42)")
         assert len(seen) == 2  # asked once more, not for half a minute
+
+
+def test_without_a_tap_it_is_said_which_proxy_answers(place, capsys):
+    """Nothing else would tell that it is the wrong one; control characters of its name never reach the terminal."""
+    reply = json.dumps({"choices": [{"message": {"role": "assistant", "content": "in the harbour"}, "finish_reason": "stop"}]})
+    with gateway(200, {"name": "other\x1b[31mproxy", "version": "1"}, reply) as (url, _):
+        assert main(["--proxy", url, "--name", "mine", "--dataset", "one.jsonl", "--model", "gpt-4o-mini"]) == 0
+    said = capsys.readouterr().err
+    assert f"context-bench: mine: {url} (what answers there says: Server: other-gateway/3, /health: name other" in said
+    assert "\x1b[31mproxy" not in said
 
 
 def test_a_proxy_of_another_upstream_is_named_as_it_names_itself(place, capsys):

@@ -278,5 +278,7 @@ def _size(dataset: Any, limit: int | None) -> int | None:
 
 
 def warn(text: str) -> None:
-    """One line for the person at the terminal; never on stdout."""
-    print(f"context-bench: {text}", file=sys.stderr)
+    """One line for the person at the terminal; never on stdout, and with nothing in it that steers the terminal."""
+    from context_bench.reports.text import visible
+
+    print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)
