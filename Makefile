@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AXE := tests/browser/node_modules/.ready
 
-.PHONY: demo test model axe docs pictures setup vendors lock check format lint types imports quick unit clean help
+# `make clients ONLY='-m short'`: one of each kind of case.
+ONLY ?=
+
+.PHONY: demo test clients model axe docs pictures setup vendors lock check format lint types imports quick unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -19,6 +22,10 @@ demo: $(READY)   ## set up everything and show what the instrument can see, offl
 test: $(READY) model $(AXE)  ## set up everything and run the whole test suite
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
+# They are started one after another: several at once only wait for the machine. Recordings are left in build/clients.
+clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe-agent, Gemini CLI) behind a watch, on loopback
+	$(BIN)/python -m pytest --clients tests/clients $(ONLY)
+
 model: $(READY)  ## fetch the model that everything here can run on offline, unless it is there
 	@$(BIN)/context-bench model fetch --quiet
 
@@ -27,7 +34,7 @@ setup: $(READY)  ## leave a .venv with everything for development in it
 docs: $(READY)   ## build the documentation into site/, links checked; it opens from disk
 	@$(BIN)/python scripts/docs.py
 
-vendors: $(READY)  ## install the programs that are measured (agents, proxies), each in an environment of its own
+vendors: $(READY)  ## install the programs that are measured (agents, clients, proxies), each in an environment of its own
 	@sh scripts/vendors.sh $(VENV)
 
 $(READY): pyproject.toml lock.txt scripts/setup.sh
@@ -68,4 +75,4 @@ lock:            ## refresh lock.txt (versions and hashes of all files) from pyp
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes --upgrade --quiet --output-file lock.txt
 
 clean:           ## remove what setup and the tests leave behind
-	rm -rf $(VENV) .vendors tests/browser/node_modules build/pictures .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .vendors tests/browser/node_modules build/pictures build/clients .pytest_cache .mypy_cache .ruff_cache .hypothesis

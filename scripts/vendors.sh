@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes an environment under .vendors for each program of vendors.txt, and one for the clients of tests/clients/package-lock.json: vendors.sh VENV
-set -eu
+set -euf
 venv=$1
 here=$(dirname "$0")
 mkdir -p .vendors
@@ -28,7 +28,7 @@ elif ! cmp -s "$clients/package-lock.json" "$home/.ready"; then
   cp "$clients/package.json" "$clients/package-lock.json" "$clients/.npmrc" "$home/"
   (cd "$home" && npm ci --silent --ignore-scripts)
   (cd "$home/node_modules/@anthropic-ai/claude-code" && node install.cjs >/dev/null)
-  for program in .bin/claude .bin/codex opencode-linux-x64-baseline/bin/opencode; do
+  for program in .bin/claude .bin/codex .bin/gemini opencode-linux-x64-baseline/bin/opencode; do
     if [ -e "$home/node_modules/$program" ]; then ln -s "../node_modules/$program" "$home/bin/"; fi
   done
   cp "$clients/package-lock.json" "$home/.ready"

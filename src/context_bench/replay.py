@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison, Result
+from context_bench.core.violations import total
 
 if TYPE_CHECKING:
     from context_bench.core.retention import Lift
@@ -134,7 +135,7 @@ def _summarise(result: Result, name: str, facts: Mapping[str, Any]) -> None:
         ("cache", ("prefix_stability", "cacheable_prefix_share")),
     ):
         result.summary[name].update({key: facts[group][key] for key in names if key in facts[group]})
-    result.wire.setdefault(name, {})["violations"] = sum(counts["times"] for counts in facts["violations"].values())
+    result.wire.setdefault(name, {})["violations"] = total({kind: counts["times"] for kind, counts in facts["violations"].items()})
 
 
 #: Options that other runs have and a replay has no use for.

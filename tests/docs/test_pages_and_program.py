@@ -29,6 +29,7 @@ OURS = {name: text for name, text in PAGES.items() if name != "licences.md"}
 
 #: Flags of other programs that a page names.
 FOREIGN = {
+    "--exit-immediately", "--message", "--yes-always",
     "--no-otel", "--openai-base-url", "--host", "--context-bench-store", "--log-dir", "--help", "--help-all", "--install-completion",
     "--output-format", "--verbose", "--dbname", "--encoding", "--file", "--no-owner", "--schema", "--template", "--username",
     "--address", "--block", "--cpus-per-task", "--exclude", "--head", "--include-dashboard", "--nodes", "--ntasks", "--ntasks-per-node",

@@ -16,7 +16,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 COUNT = bpe_openai.get_encoding("o200k_base")
 TOOLS = [{"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}]
@@ -70,8 +70,10 @@ def behind(*habits):
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with ExitStack() as stack:
-        proxies = [stack.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{port}")) for habit in habits]
-        named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
+        made = {habit: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for habit in habits if isinstance(habit, str)}
+        proxies = [stack.enter_context(made.get(habit) or Rewriting(in_body(habit), f"http://127.0.0.1:{port}")) for habit in habits]
+        names = [getattr(habit, "__name__", habit) for habit in habits]
+        named = [part for name, proxy in zip(names, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", name)]
         yield [*named, "--tap", str(port), "--quiet"]
 
 
@@ -229,6 +231,27 @@ def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     assert systems["calls-twice"]["cache"] == systems["nothing"]["cache"]  # the proxy's own calls are no prompts of the session
     assert systems["user-only"]["violations"]["system_role_lost"] == {"times": 12, "requests": 12}
     assert systems["user-only"]["violations"]["assistant_role_changed"]["times"] == 2 * sum(range(6))
+
+
+def test_tools_that_a_proxy_adds_are_named_and_words_about_tools_are_told_apart(recorded, tmp_path, capsys):
+    def adds(body):
+        if "tools" not in body:
+            return
+        body["tools"][0]["function"]["description"] = "Read."
+        body["tools"].append({"type": "function", "function": {"name": "headroom_retrieve", "parameters": {"type": "object"}}})
+
+    with behind(adds) as arms:
+        report = replay(tmp_path, recorded, [*arms, "--upstream", "echo"])
+        limits = ["--max", "tool_schema_changed=0", "--max", "violations=12", "--max", "tool_annotation_changed=12"]
+        assert main(["compress", "wire", str(recorded), *arms, "--store", str(tmp_path / "store.db"), *limits]) == 4
+    capsys.readouterr()
+    assert report["replay"]["systems"]["adds"]["violations"] == {
+        "tool_added": {"times": 12, "requests": 12, "tools": {"headroom_retrieve": 12}},
+        "tool_annotation_changed": {"times": 12, "requests": 12, "tools": {"read": 12}},
+    }
+    assert report["wire"]["adds"]["violations"] == 12
+    assert main(["show", "replay", "--store", str(tmp_path / "store.db"), "--output", "markdown"]) == 0
+    assert "| adds | tool_added headroom_retrieve | 12 |" in capsys.readouterr().out.replace("\\", "")
 
 
 def test_every_format_tells_the_same_and_says_what_a_replay_cannot_see(recorded, tmp_path, capsys):

@@ -57,7 +57,7 @@ def flatten(body: Body) -> None:
 
 def clip_later(body: Body) -> None:
     """Each tool result loses two thirds one turn after it was new."""
-    name, items = items_of(body)
+    _, items = items_of(body)
     made = [
         place for place, item in enumerate(items) if item.get("role") == "assistant" or "call" in str(item.get("type", "")).split("_")[-1]
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.errors import BadInput
+from context_bench.cli.client import run_client
+from context_bench.core.errors import BadInput, PreflightFailed
 
 if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from context_bench.tap.shadow import Shadow
     from context_bench.tap.watch import Watch
 
-#: What programs read their provider's address from, and whether with /v1.
-_ADDRESSES = {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "ANTHROPIC_BASE_URL": ""}
 _SHADOW_PATIENCE = 30.0
 
 
@@ -66,12 +64,27 @@ class Watching:
         with open_store(self.store) as kept:
             async with started_upstream(self.upstream) as url:
                 settings = self._settings(prices, rules_date())
+                await self._look()
                 log = open_watch(kept, settings, name=self.name)
                 board = Board()
-                code = await self._watch(url, prices, log, board)
+                code = await self._watch(url, prices, log, board, settings)
             log.end({**settings, "notes": self.notes})
             _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
         return code
+
+    async def _look(self) -> None:
+        """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        from context_bench.cli.reaching import require_proxy
+        from context_bench.cli.session import warn
+
+        named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
+        for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
+            try:
+                await require_proxy(flag, url, f"http://127.0.0.1:{back}" if back else None)
+            except PreflightFailed as absent:
+                if self.client:
+                    raise
+                warn(str(absent))
 
     def _prices(self) -> Any:
         from context_bench.cli.options import RunOptions
@@ -87,6 +100,7 @@ class Watching:
                 check_upstream(url)
         return {
             "via": self.via,
+            "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
             "upstream": self.upstream,
             "record": self.record,
             "prices": prices.source,
@@ -99,7 +113,7 @@ class Watching:
             "client": self.client[0] if self.client else None,
         }
 
-    async def _watch(self, url: str, prices: Any, log: Any, board: Board) -> int:
+    async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
         from context_bench.tap.journal import record_file
         from context_bench.tap.watch import Watch
 
@@ -114,6 +128,8 @@ class Watching:
         def seen(turn: Turn) -> None:
             board.add(turn)
             show(turn)
+            if (unreached := board.unreached(watch.back_url)) is not None and not board.sums["main"].calls:
+                show.warn(unreached)
             for one in shadows:
                 one.seen(turn)
 
@@ -138,6 +154,7 @@ class Watching:
             )
             show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
+            settings["back"] = watch.back_url
             self._head(board, watch)
             if self.shadow is not None:
                 shadows.append(await self._mirroring(stack, watch, url, prices))
@@ -173,7 +190,7 @@ class Watching:
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
         if self.client:
-            return await _run_client(self.client, watch.url)
+            return await run_client("watch", self.client, watch.url, quiet=self.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
@@ -190,29 +207,6 @@ def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forward
     return lambda record: sink(record) if record.wire in PROMPTS else None
 
 
-async def _run_client(command: list[str], url: str) -> int:
-    """Run a program with its provider's address set to `url`; its terminal and streams are its own. Returns its exit code.
-
-    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on.
-    """
-    loop = asyncio.get_running_loop()
-    addresses = {name: f"{url}{path}" for name, path in _ADDRESSES.items()}
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
-    try:
-        client = await asyncio.create_subprocess_exec(*command, env={**os.environ, **addresses}, stdin=None, stdout=None, stderr=None)
-    except OSError as error:
-        raise BadInput(f"watch: {command[0]!r} cannot be started: {error.strerror or error}") from None
-
-    def hand_on(number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            client.send_signal(number)
-
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(each, hand_on, each)
-    code = await client.wait()
-    return code if code >= 0 else 128 - code
-
-
 class _Shown:
     """What appears on stderr while it runs: the board in place on a terminal, else a plain line per record.
 
@@ -222,7 +216,7 @@ class _Shown:
     def __init__(self, board: Board, *, quiet: bool, shared: bool) -> None:
         self._board, self._terminal = board, sys.stderr.isatty()
         self._silent = quiet or (shared and self._terminal)
-        self._begun = False
+        self._begun = self._warned = False
 
     def begin(self, stack: contextlib.AsyncExitStack) -> None:
         """Show it from now on."""
@@ -249,6 +243,15 @@ class _Shown:
 
         print(line(turn), file=sys.stderr, flush=True)
 
+    def warn(self, text: str) -> None:
+        """Say once, while it runs, what is wrong."""
+        if self._warned:
+            return
+        self._warned = True
+        self._board.head.append(f"Mind: {text}")
+        if not (self._silent or self._terminal):
+            print(f"Mind: {text}", file=sys.stderr, flush=True)
+
 
 def _of_shadow(shadow: Shadow) -> list[str]:
     counted = ", ".join(f"{count:,} {what}" for what, count in sorted(shadow.counts.items()) if count)
@@ -261,7 +264,10 @@ def _of_shadow(shadow: Shadow) -> list[str]:
 
 
 def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    return {"watch": name, **{key: settings.get(key) for key in ("via", "upstream", "record", "prices", "prices_of", "cache_rules_of")}}
+    return {
+        "watch": name,
+        **{key: settings.get(key) for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")},
+    }
 
 
 def print_report(store: str, name: str, output: str, out: Path | None) -> int:

@@ -44,7 +44,8 @@ class Event:
     `step` counts the calls of the run from 1, those that looked at nothing included. `ok` is false where the call failed: such an event
     counts in step statistics, never as read. `truncated`: the output was cut, `ranges` hold what was shown. `sidechain`: a sub-agent's
     call. `t`: seconds since the epoch; `tokens_before`: tokens the model had processed when it made the call. `symbols` are definitions
-    the agent named itself (unified predictions only). `raw_ref` finds the call in its log.
+    the agent named itself (unified predictions only). `raw_ref` finds the call in its log. `named`: the file itself was named, not only
+    lines or definitions of it (predictions tell the two apart, and to the original only the first is a file read).
     """
 
     step: int
@@ -63,6 +64,7 @@ class Event:
     raw_ref: str | None = None
     symbols: tuple[str, ...] = ()
     turn: int | None = None  # the model's reply the call was part of, where the log tells
+    named: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; what has its default value is left out."""

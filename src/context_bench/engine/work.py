@@ -52,6 +52,7 @@ class Bench:
     text_fields: tuple[str, ...] = TEXT_FIELDS
     setup_timeout: float | None = None
     leave_behind: Callable[[Outcome], Any] | None = None  # who keeps the calls of work that was cancelled
+    waiting: Callable[[str], None] | None = None  # who is told of an endpoint that gives no answer and is asked again
 
 
 @dataclass(slots=True)
@@ -170,7 +171,7 @@ async def judge(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand:
     example = outcome.unit.example
     processed = {**example, **outcome.output}
     for scorer in scorers:
-        ledger = Ledger(account="judge", spend=bench.spend)
+        ledger = Ledger(account="judge", spend=bench.spend, waiting=bench.waiting)
         try:
             score, stop = await scorer.score(example, processed, ledger=ledger, pool=hand.pool)
         except asyncio.CancelledError:
@@ -206,7 +207,7 @@ async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callab
             return
     started = bench.clock.monotonic()
     deadline = None if limit.seconds is None else started + limit.seconds
-    ledger = Ledger(account="system", mark=answer.mark, spend=bench.spend, deadline=deadline)
+    ledger = Ledger(account="system", mark=answer.mark, spend=bench.spend, deadline=deadline, waiting=bench.waiting)
     try:
         with open_ledger(ledger):
             answer.found = await _within(limit, act, hand)

@@ -67,7 +67,7 @@ class GenaiPrices:
     """Prices of public models, from the table inside the installed `genai-prices`; nothing is fetched.
 
     `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per million tokens (the
-    last three optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today, UTC).
+    last three optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today).
     `source` and `date` say in the manifest where the money figures come from.
     """
 

@@ -10,10 +10,11 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.session import Session
 from context_bench.logs.formats.pairs import Pair as Pair
-from context_bench.logs.source import Source
+from context_bench.logs.source import Source, is_note
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
 from context_bench.logs.transcripts import format_of, peek_at
+from context_bench.logs.transcripts.views import sessions as transcript_sessions
 
 #: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general.
 FORMATS: tuple[str, ...] = (
@@ -58,7 +59,7 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
     endings = _agents().ENDINGS if agents else _ENDINGS
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
     found, faults = 0, []
     for path in files:
         try:
@@ -80,11 +81,11 @@ def _agents() -> Any:
 
 def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
+    if path.is_file() and not path.stat().st_size:
+        raise BadInput(f"{path}: empty file: nothing was recorded")
     peek = peek_at(source)
     if (found := format_of(peek)) is not None:
-        from context_bench.logs.transcripts import views
-
-        return views.sessions(found, source)
+        return transcript_sessions(found, source)
     sample = peek.sample
     for name in FORMATS:
         reader = importlib.import_module(f"context_bench.logs.formats.{name}")

@@ -14,10 +14,19 @@ from context_bench.core.account import STAND_IN, Account, made_text, weighing
 from context_bench.core.actions import Action, agreement
 from context_bench.core.cachecost import CacheProfile
 from context_bench.core.fidelity import Fidelity, Summary, Tally, fidelity, summarise
+from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.records import Estimate, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.violations import Violation, closest, compare_requests, repeated_requests, silent_truncation
+from context_bench.core.violations import (
+    Violation,
+    closest,
+    compare_requests,
+    count_tools,
+    repeated_requests,
+    silent_truncation,
+    tools_of,
+)
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wire import parse_request
 from context_bench.llm.wires.shared import dump
@@ -140,6 +149,7 @@ class SystemFigures:
     measured: _Measured = field(default_factory=_Measured)
     violations: Counter[str] = field(default_factory=Counter)
     violated: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
     by_session: list[dict[str, Any]] = field(default_factory=list)
     by_turn: list[list[int]] = field(default_factory=list)
     by_turn_alone: list[list[int]] = field(default_factory=list)
@@ -186,7 +196,7 @@ class SystemFigures:
             "cache_alone": self.sent.as_dict(),
             "cost": cost,
             "recorded": recorded,
-            "violations": {kind: {"times": times, "requests": self.violated[kind]} for kind, times in sorted(self.violations.items())},
+            "violations": {kind: self._times(kind) for kind in sorted(self.violations)},
             "fidelity": _fidelity(summarise(self._pairs, examples=_EXAMPLES)),
             "by_session": self.by_session,
             "by_turn": self.by_turn,
@@ -257,9 +267,16 @@ class SystemFigures:
         self.measured.add(usage)
 
     def _check(self, exchange: _Exchange) -> None:
-        kinds = [violation.kind for violation in _violations(exchange)]
+        found = _violations(exchange)
+        kinds = [violation.kind for violation in found]
         self.violations.update(kinds)
         self.violated.update(set(kinds))
+        count_tools(self.tools, tools_of(found))
+
+    def _times(self, kind: str) -> dict[str, Any]:
+        """How often something was done, in how many requests, and in how many to which tools."""
+        tools = {"tools": self.tools[kind]} if kind in self.tools else {}
+        return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
     def _lose(self, session: _Session, exchange: _Exchange) -> None:
         """What of a whole conversation no longer arrived."""
@@ -373,9 +390,9 @@ def _violations(exchange: _Exchange) -> list[Violation]:
 def _respelt(exchange: _Exchange) -> list[Violation]:
     """The same body in other bytes, told by its length (uncompressed bodies only)."""
     main, coded = exchange.main, ((exchange.main.get("facts") or {}).get("headers") or {}).get("content-encoding")
-    if coded or not main.get("bytes_in") or exchange.wire != main["wire"] or main.get("request") != exchange.body:
+    if coded or not main.get("bytes_in") or exchange.wire != main["wire"]:
         return []
-    if exchange.size == main["bytes_in"]:
+    if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.body):
         return []
     return [Violation("json_reserialised", f"{exchange.size} bytes became {main['bytes_in']}, the meaning is the same")]
 

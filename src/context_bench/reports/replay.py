@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from context_bench.core.violations import phrase
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Section, Sentence, Table, Tone
 from context_bench.reports.tally import number
@@ -236,7 +237,8 @@ def _violations(systems: dict[str, Any]) -> Section:
         seen = (facts.get("requests") or 0) - (facts.get("failed") or 0) - (facts.get("unseen") or 0)
         for kind, counts in mapping(facts.get("violations")).items():
             share = counts["requests"] / seen if seen else None
-            rows.append([name, kind, figure(counts["times"], "count"), figure(counts["requests"], "count"), figure(share, "share")])
+            what = phrase(kind, mapping(counts.get("tools")))
+            rows.append([name, what, figure(counts["times"], "count"), figure(counts["requests"], "count"), figure(share, "share")])
         if not facts.get("violations"):
             rows.append([name, "none", figure(0, "count"), figure(0, "count"), figure(0.0 if seen else None, "share")])
     about = "What was done to the requests that shortening their texts does not explain."

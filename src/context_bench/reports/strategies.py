@@ -90,8 +90,8 @@ def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapp
         columns = ("session", "requests", "tokens", "saved", "CPS", "PS", "breaks", "rewritten", "cache (log)", "rebuilt", "cost", "ratio")
         about = "CPS: share of prompt tokens that the cache can serve; PS: share of the previous prompt repeated at the start of the next."
         about += (
-            " Cache (log): share of the prompt that came from the cache, as the log states; rebuilt: share of the billed prompt that its texts"
-            " explain. Cost: what the log says was billed; where it does not say, predicted by the cache rules."
+            " Cache (log): share of the prompt that came from the cache, as the log states; rebuilt: share of the billed prompt that its"
+            " texts explain. Cost: what the log says was billed; where it does not say, predicted by the cache rules."
         )
         about += "".join(f" {row['session']}: no cost, {why}." for row in recorded if (why := row["recorded"].get("no_verdict")))
         if not all(row["times_known"] for row in recorded):

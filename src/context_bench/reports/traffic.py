@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from context_bench.core.violations import NOTES
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line, Tally, number, quantile
@@ -128,7 +129,7 @@ def _told(material: Material) -> Iterator[tuple[str, dict[str, Any]]]:
 def _amount(value: Any) -> float | None:
     """How many there are of something told as a number, as a list, or as counts by kind."""
     if isinstance(value, dict):
-        return sum(found for item in value.values() if (found := _amount(item)) is not None)
+        return sum(found for kind, item in value.items() if kind not in NOTES and (found := _amount(item)) is not None)
     return len(value) if isinstance(value, list) else number(value)
 
 

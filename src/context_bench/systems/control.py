@@ -20,6 +20,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.compressors import COMPRESSORS, compressor_of
 from context_bench.systems.compressors._messages import check_limit
+from context_bench.systems.compressors._simple import check_process
 from context_bench.systems.context import split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
 from context_bench.systems.serve import compress_texts
@@ -197,8 +198,11 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
     """
     made = build("system", spec, SYSTEMS, lambda made: bool(calling.method(made, "compress", "process", "aprocess")))
     if calling.method(made, "process", "aprocess"):
+        check_process(made)
         reader = None if isinstance(made, OpenAIProxy) else inner
-        return Read(made, reader, made.name + suffix) if reader is not None or suffix else made
+        named = isinstance(getattr(made, "name", None), str)
+        return Read(made, reader, calling.name_of(made) + suffix) if reader is not None or suffix or not named else made
     if inner is None:
         raise BadInput(f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is left")
-    return Control(made, inner, name=(spec if parse_spec(spec).options else made.name) + suffix)
+    compressor = compressor_of(made)
+    return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)

@@ -73,8 +73,8 @@ def score_trace(
     row = _head(gold, trace, rules, counted, run, status)
     steps, final = selections(trace, count=("shown", *counted), by=by)
     named = final is not None and (rules.upstream or _counts(trace.final or (), counted))
-    if named and final and not steps:
-        steps = [final]  # a prediction without steps is one step
+    if named and final and (not steps or (rules.upstream and not any(event.strength == "shown" for event in trace.events))):
+        steps = [final]  # a prediction without steps is one step; the original knows no steps that show nothing
     known = files if files is not None else _Unseen(gold, steps, final)
     if files is None and rules.upstream:
         row.score = Score(gold.instance_id, rules.name, error="checkout_failed")

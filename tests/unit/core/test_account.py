@@ -109,10 +109,11 @@ def test_requests_whose_bodies_were_recorded_stay_as_they_were() -> None:
 def test_placeholders_of_the_versions_that_log_them_are_no_usage(version: str, stop: str | None, placeholder: bool) -> None:
     session = transcript([Usage(9_000, 1, 0, 9_000)], version=version, stop=stop)
     account = fit(session, [10], COUNTER.count)
-    usage = completed(session, account).requests[0].recorded_reply
-    assert usage is not None and usage.usage is not None
-    assert (usage.usage.output_tokens is None, account.predicted_outputs) == (placeholder, int(placeholder))
-    assert usage.usage.input_tokens == 9_000
+    reply = completed(session, account).requests[0].recorded_reply
+    usage = reply.usage if reply else None
+    assert usage is not None
+    assert (usage.output_tokens is None, account.predicted_outputs) == (placeholder, int(placeholder))
+    assert usage.input_tokens == 9_000
 
 
 def test_the_stream_states_placeholders_in_every_version() -> None:

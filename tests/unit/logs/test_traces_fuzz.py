@@ -17,8 +17,9 @@ from context_bench.logs import read_sessions
 from context_bench.logs.source import Source
 from context_bench.logs.traces import FORMATS, load_traces
 from context_bench.logs.traces.read import _reader
+from context_bench.logs.traces.transcribed import Recorded
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPTS
-from context_bench.logs.transcripts.views import Recorded
+
 from . import transcript_cases as cases
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())

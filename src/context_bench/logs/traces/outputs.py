@@ -20,11 +20,6 @@ _FAILED = re.compile(
     r"not found|<tool_use_error>|^Error|^ERROR",
     re.M,
 )
-_MISSING = re.compile(
-    r"^[\w./-]{1,100}: (?:\S{0,100}: )?(?:cannot (?:open|access|read|stat) )?['\"\u2018]?([^\n:]{1,1000}?)['\"\u2019]?(?: for reading)?: "
-    r"(?:No such file or directory|Is a directory|Permission denied)",
-    re.M,
-)
 _MATCH = re.compile(r"((?:[A-Za-z]:[\\/])?[^:\n\0]{1,1000}):(\d{1,8})(?::|$)")
 _LINE_ONLY = re.compile(r"\s{0,8}(?:Line |L)?(\d{1,8})[:-]")
 _HEADING = re.compile(r"(?:File: )?((?:[A-Za-z]:[\\/])?[^:\n\0]{1,1000}?):?")
@@ -103,11 +98,6 @@ def looks_failed(text: str) -> bool:
         return False
     lines = text.strip().split("\n", 6)
     return len(lines) <= 5 and not _NUMBERED.match(lines[0]) and bool(_FAILED.search(text))
-
-
-def missing(text: str) -> list[str]:
-    """Files that commands say they could not read, as printed."""
-    return list(dict.fromkeys(hit[1] for hit in _MISSING.finditer(text))) if ": " in text else []
 
 
 def found(text: str) -> Found:

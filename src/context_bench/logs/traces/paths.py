@@ -34,8 +34,8 @@ def located(path: str, cwd: str | None, root: str | None, known: Collection[str]
     clean = cleaned(path)
     if clean is None:
         return None
-    foreign = _absolute(clean) and ".." not in clean.split("/")
-    if not _absolute(clean):
+    foreign = is_absolute(clean) and ".." not in clean.split("/")
+    if not is_absolute(clean):
         clean = posixpath.join(cwd or root or "", clean)
     clean = posixpath.normpath(clean)
     clean = clean[1:] if clean.startswith("//") else clean
@@ -82,7 +82,8 @@ def worked_in(calls: Iterable[ToolCall], repo: FilesByPath | None) -> str | None
     return None
 
 
-def _absolute(path: str) -> bool:
+def is_absolute(path: str) -> bool:
+    """Whether a path is told from the top, of a drive or of all."""
     return path.startswith("/") or bool(_DRIVE.match(path))
 
 

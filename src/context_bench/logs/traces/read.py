@@ -14,8 +14,10 @@ from context_bench.logs.read import seen
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
 from context_bench.logs.traces.calls import Workspace, events_of_call
+from context_bench.logs.traces.folders import root_among
 from context_bench.logs.traces.paths import located, root_of, worked_in
 from context_bench.logs.traces.recording import Recording
+from context_bench.logs.traces.transcribed import Recorded
 from context_bench.logs.traces.vocabulary import Vocabulary
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
 from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
@@ -80,6 +82,8 @@ def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: F
     if trace.cwd is None and (folder := worked_in(recording.calls, repo)) is not None:
         trace.cwd = folder
         trace.notes.append("the folder of the repository is where it lies now, which the calls name")
+    if trace.cwd is None:
+        trace.cwd = root_among(recording.folders, repo, begun=recording.begun)
     place = Workspace(
         trace.cwd, repo, vocabulary or Vocabulary.load(), lasting_shell=recording.lasting_shell, outputs=recording.outputs, cwd=trace.cwd
     )
@@ -140,9 +144,7 @@ def _reader(path: Path) -> tuple[Any, Any]:
     source = Source(path)
     peek = peek_at(source)
     if (found := format_of(peek)) is not None:
-        from context_bench.logs.transcripts import views
-
-        return views.Recorded(found), source
+        return Recorded(found), source
     sample = peek.sample
     for reader in map(_format, FORMATS):
         if reader.matches(sample) or (hasattr(reader, "told_by") and reader.told_by(path)):
@@ -174,7 +176,7 @@ def _named(recording: Recording, path: Path, number: int) -> None:
             *ENDINGS,
         ):
             if name.endswith(ending):
-                name = name.removesuffix(ending)
+                name = name.removesuffix(ending) or path.absolute().parent.name
                 break
         recording.head.instance_id = name if number == 1 else f"{name}/{number}"
 

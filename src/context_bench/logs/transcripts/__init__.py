@@ -1,4 +1,5 @@
-"""Agents' logs read once: each format makes `record.Transcript`s, of which a session and a trace are two views (`views`).
+"""Agents' logs read once: each format makes `record.Transcript`s, of which a session (`views`) and a trace (`logs.traces.transcribed`) are
+two views.
 
 A format is a module here with `NAME`, `sniff(peek)` and `transcripts(source)`. Both doors, `logs.read` for sessions and `logs.traces.read`
 for traces, ask this registry first.
@@ -7,7 +8,6 @@ for traces, ask this registry first.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +59,3 @@ def format_of(peek: Peek) -> Any:
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
-
-
-def noting(skip: Callable[[str], None], prefix: str, kind: Any) -> None:
-    """Count a record of a kind that the format has no use for."""
-    skip(f"{prefix} {str(kind)[:40]}")

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from context_bench.core.records import Usage
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import ToolCall
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.aider_edits import edits_of
-from context_bench.logs.transcripts.record import NO_PROMPT, Message, Transcript
+from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
 
 NAME = "aider"
 _STARTED = re.compile(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*$")
@@ -170,6 +169,7 @@ class _Chat:
             self.one.version = version[1]
         elif model := _MODEL.match(first):
             self.one.model = self.one.model or model[1]
+            self.one.wire = "anthropic" if model[1].startswith(("anthropic/", "claude-")) else self.one.wire
         elif tokens := _TOKENS.match(first):
             self._billed(tokens)
         elif _OUTPUT.match(first):

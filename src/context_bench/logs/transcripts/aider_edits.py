@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.logs.traces.recording import ToolCall
+from context_bench.logs.transcripts.record import ToolCall
 
 _SEARCH = re.compile(r"^<{5,9} ?SEARCH>?\s*$")
 _MIDDLE = re.compile(r"^={5,9}\s*$")

@@ -12,11 +12,9 @@ from typing import Any, Literal
 
 from context_bench.core.conversation import to_chat
 from context_bench.logs.source import Source
-from context_bench.logs.traces.outputs import unwrapped
-from context_bench.logs.traces.recording import ToolCall, mapping, parsed, sequence, texts
 from context_bench.logs.transcripts import Peek
-from context_bench.logs.transcripts.record import NO_PROMPT, Message, Transcript
-from context_bench.logs.values import seconds, text
+from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
+from context_bench.logs.values import mapping, parsed, seconds, sequence, text, texts
 
 #: The client and what it writes are those of `codex_rollout`; only the lines differ.
 NAME = "codex-rollout"
@@ -144,5 +142,5 @@ class _Reading:
         message, call = found
         output = item.get("output")
         told = texts(output.get("content", output.get("output"))) if isinstance(output, Mapping) else texts(output)
-        call.answer(told or "", exit_code=unwrapped(told or "")[1])
+        call.answer(told or "")
         message.results.append(dict(item))

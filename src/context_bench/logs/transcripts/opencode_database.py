@@ -12,15 +12,15 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import mapping
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.opencode_parts import Told, family_roots, joined, transcript_of
 from context_bench.logs.transcripts.record import Transcript
+from context_bench.logs.values import mapping
 
 NAME = "opencode-database"
 _TABLES = {"session": {"id"}, "message": {"id", "session_id", "data"}, "part": {"id", "message_id", "session_id", "data"}}
 #: Columns of a session and how its exported record calls them.
-_INFO = {"id": "id", "parent_id": "parentID", "directory": "directory", "version": "version", "title": "title"}
+_INFO = {"id": "id", "parent_id": "parentID", "directory": "directory", "version": "version"}
 #: What one query, one row and one session may take.
 _SECONDS = 60.0
 _LARGEST = 32 * 1024 * 1024
@@ -53,11 +53,26 @@ def transcripts(source: Source) -> Iterator[Transcript]:
 def _opened(path: Path) -> sqlite3.Connection:
     """The database, for reading only; what is in it cannot make the reader run anything."""
     try:
-        base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5, check_same_thread=False)
-        base.execute("PRAGMA query_only = 1")
-        base.execute("PRAGMA trusted_schema = 0")
+        return _connected(path, "mode=ro")
+    except sqlite3.Error as error:
+        # where nothing can be written, a database that nobody writes to is read as it stands
+        if path.with_name(path.name + "-wal").exists():
+            raise BadInput(f"cannot read {path}: {error}; its folder must be one that can be written to, or copy it") from error
+    try:
+        return _connected(path, "mode=ro&immutable=1")
     except sqlite3.Error as error:
         raise BadInput(f"cannot read {path}: {error}") from error
+
+
+def _connected(path: Path, how: str) -> sqlite3.Connection:
+    base = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=5, check_same_thread=False)
+    try:
+        base.execute("PRAGMA query_only = 1")
+        base.execute("PRAGMA trusted_schema = 0")
+        base.execute("SELECT name FROM sqlite_master LIMIT 1").fetchone()
+    except sqlite3.Error:
+        base.close()
+        raise
     return base
 
 

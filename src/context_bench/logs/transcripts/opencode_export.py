@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import mapping
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.opencode_parts import joined, told, transcript_of
 from context_bench.logs.transcripts.record import Transcript
+from context_bench.logs.values import mapping
 
 NAME = "opencode-export"
 

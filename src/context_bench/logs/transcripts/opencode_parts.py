@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from context_bench.core.records import Usage
-from context_bench.logs.traces.recording import ToolCall, mapping, money, parsed, sequence, texts, whole
-from context_bench.logs.transcripts.record import NO_PROMPT, Message, Transcript
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
+from context_bench.logs.values import count, mapping, money, parsed, seconds, sequence, text, texts, whole
 
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"
@@ -24,7 +24,6 @@ _WIRES = {"anthropic": "anthropic", "openai": "openai-responses"}
 _ASIDE = ("snapshot", "patch", "agent", "retry", "step-finish", "subtask")
 _MOST_MESSAGES = 50_000
 _MOST_DROPPED = 5_000
-_DEEPEST = 50
 
 Skip = Callable[[str], None]
 Told = tuple[Mapping[str, Any], list[Mapping[str, Any]]]  # a message's own record, and its parts
@@ -35,8 +34,6 @@ def transcript_of(info: Mapping[str, Any], messages: Iterable[Told], skip: Skip)
     one = Transcript(str(info.get("id") or ""), "opencode", "opencode", named=text(info.get("id")) is not None)
     one.cwd, one.version, one.parent = text(info.get("directory")), text(info.get("version")), text(info.get("parentID"))
     one.assumed = ["system", "tools"]
-    if title := text(info.get("title")):
-        one.meta["title"] = title[:200]
     if one.parent:
         one.meta["sidechain"] = True
     _Reading(one, skip).read(messages)
@@ -44,12 +41,17 @@ def transcript_of(info: Mapping[str, Any], messages: Iterable[Told], skip: Skip)
 
 
 class _Reading:
-    """One session being read. `places`: the first message that each record became. `asked`: the compaction that waits for its summary."""
+    """One session being read.
+
+    `places`: the first message that each record became. `cleared`: when outputs were dropped, by their calls, and `due` the next such
+    moment. `asked`: the compaction that waits for its summary.
+    """
 
     def __init__(self, one: Transcript, skip: Skip) -> None:
         self.one, self.skip = one, skip
         self.places: dict[str, Message] = {}
         self.cleared: dict[int, float] = {}
+        self.due = inf
         self.asked: tuple[str, str | None] | None = None
 
     def read(self, messages: Iterable[Told]) -> None:
@@ -141,18 +143,21 @@ class _Reading:
             call.answer(_INTERRUPTED, failed=True)
         if (when := seconds(time.get("compacted"))) is not None and len(self.cleared) < _MOST_DROPPED:
             self.cleared[id(call)] = when
+            self.due = min(self.due, when)
         return call
 
     def _add(self, info: Mapping[str, Any], message: Message) -> None:
+        message.ident = text(info.get("id"))
         self.places.setdefault(str(info.get("id")), message)
         self.one.add(message)
 
     def _drop_outputs(self, at: float | None) -> None:
         """Old outputs that the program had dropped by then are sent as dropped from here on."""
-        due = {call for call, when in self.cleared.items() if at is not None and when <= at}
-        if not due:
+        if at is None or at < self.due:
             return
+        due = {call for call, when in self.cleared.items() if when <= at}
         self.cleared = {call: when for call, when in self.cleared.items() if call not in due}
+        self.due = min(self.cleared.values(), default=inf)
         before = self.one.context.messages
         if any(id(call) in due for message in before for call in message.calls):
             self.one.restart([_dropped(message, due) for message in before])
@@ -212,15 +217,15 @@ def told(value: Any) -> list[Told]:
 
 def family_roots(parents: Mapping[str, str | None]) -> dict[str, str]:
     """Session → the one that it helped in the end (itself, if none of these), by session → the one that started it."""
-    roots = {}
+    roots: dict[str, str] = {}
     for name in parents:
-        root, seen = name, {name}
-        while (above := parents.get(root)) in parents and above is not None and above not in seen:
-            root = above
-            seen.add(root)
-            if len(seen) > _DEEPEST:
-                break
-        roots[name] = root
+        way = {name: None}
+        at = name
+        while at not in roots and (above := parents.get(at)) is not None and above in parents and above not in way:
+            at = above
+            way[at] = None
+        root = roots.get(at, at)
+        roots.update(dict.fromkeys(way, root))
     return roots
 
 

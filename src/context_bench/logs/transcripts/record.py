@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from context_bench.core.records import Usage
 from context_bench.core.trace import Event
-from context_bench.logs.traces.recording import ToolCall
 
 #: Stands for a prompt that the log does not hold.
 NO_PROMPT = "(The prompt was not recorded.)"
@@ -17,8 +16,43 @@ _MOST_CONTEXTS = 200
 
 
 @dataclass(slots=True)
+class ToolCall:
+    """One call of a tool and what came of it.
+
+    `arguments` is an object, or text for tools that take text. `output` is the text that the model was given (`None`: the log has none),
+    `structured` the program's own record of the result. `failed`, `exit_code` and `cut` are what the log says of it, not what the text
+    suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log says the shell is in before it. `then`: what the same
+    call did afterwards, such as show the file that it edited.
+    """
+
+    tool: str
+    arguments: Any
+    ident: str | None = None
+    output: str | None = None
+    structured: Any = None
+    failed: bool | None = None
+    exit_code: int | None = None
+    cut: bool = False
+    cwd: str | None = None
+    lasting_cwd: str | None = None
+    turn: int | None = None
+    t: float | None = None
+    tokens_before: int | None = None
+    sidechain: bool = False
+    place: str | None = None
+    answered: bool = False
+    then: ToolCall | None = None
+
+    def answer(self, output: str | None, *, failed: bool | None = None, exit_code: int | None = None, structured: Any = None) -> None:
+        """Record the result; a second one for the same call is kept out."""
+        if not self.answered:
+            self.answered, self.output, self.failed, self.exit_code = True, output, failed, exit_code
+            self.structured = structured
+
+
+@dataclass(slots=True)
 class Message:
-    """What one side said. `made`: the model made it in this run, in answer to a request.
+    """What one side said. `made`: the model made it in this run, in answer to a request. `ident`: what the log calls it.
 
     `content`: text or chat parts. `thoughts` is what the model thought first, `seal` the provider's signature of it. `calls` are the
     model's, each with the result it was given; `acts` what the program did besides (files put into the chat, edits taken from the text).
@@ -27,6 +61,7 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: Any = None
+    ident: str | None = None
     made: bool = False
     thoughts: str = ""
     seal: str | None = None

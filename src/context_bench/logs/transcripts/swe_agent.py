@@ -14,12 +14,11 @@ from typing import Any, Literal
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
 from context_bench.logs.source import Source
-from context_bench.logs.traces.fenced import spans
-from context_bench.logs.traces.recording import ToolCall, mapping, money, parsed, sequence, texts
 from context_bench.logs.transcripts import Peek
-from context_bench.logs.transcripts.record import Message, Transcript
+from context_bench.logs.transcripts.claims import spans
+from context_bench.logs.transcripts.record import Message, ToolCall, Transcript
 from context_bench.logs.transcripts.windows import EDITING, SHOWING, Editor
-from context_bench.logs.values import count, text
+from context_bench.logs.values import count, mapping, money, parsed, sequence, text, texts
 
 NAME = "swe-agent"
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool")

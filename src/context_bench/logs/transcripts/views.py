@@ -1,9 +1,8 @@
-"""The two views of a transcript: a session, which can be sent again and asked about, and a recording, of which a trace is made."""
+"""Transcripts as sessions, which can be sent again and asked about. The other view, as traces, is `logs.traces.transcribed`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from context_bench.core.conversation.wires import ITEMS
 from context_bench.core.errors import BadInput
 from context_bench.core.session import RecordedReply, Session, SessionRequest, reconstructed
 from context_bench.logs.source import Source
-from context_bench.logs.traces.recording import Recording, run
 from context_bench.logs.transcripts.record import Context, Message, Transcript
 
 
@@ -31,28 +29,6 @@ def sessions(reader: Any, source: Source) -> Iterator[Session]:
     if not found:
         skipped = source.skipped_counts() or "nothing"
         raise BadInput(f"{source.path}: a log of {reader.NAME}, but no reply of a model in it; skipped: {skipped}")
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A format as the traces' door knows one: every run of a file as a recording, what its sub-agents did in it and marked."""
-
-    reader: Any
-
-    @property
-    def NAME(self) -> str:
-        """The format's name."""
-        return str(self.reader.NAME)
-
-    def recordings(self, source: Source) -> Iterator[Recording]:
-        """One recording per run."""
-        for transcript in self.reader.transcripts(source):
-            one = recording(transcript)
-            if one.told:
-                yield one
-
-
-# -- sessions ---------------------------------------------------------------------------------------------------------------------------
 
 
 def session(transcript: Transcript, source: str) -> Session:
@@ -135,38 +111,3 @@ class _View:
         if message.calls:
             spoken["tool_calls"] = [call_of(self.names[id(call)], call.tool, call.arguments) for call in message.calls]
         return spoken
-
-
-# -- traces -----------------------------------------------------------------------------------------------------------------------------
-
-
-def recording(transcript: Transcript) -> Recording:
-    """The transcript as a recording: its calls in order, with what the model had processed before each."""
-    one = run(transcript.agent, transcript.ident if transcript.named else None)
-    one.lasting_shell, one.outputs = transcript.lasting_shell, transcript.outputs
-    head = one.head
-    head.model = transcript.model or next((m.model for m in transcript.messages() if m.model), None)
-    head.cwd, head.repo, head.commit, head.patch = transcript.cwd, transcript.repo, transcript.commit, transcript.patch
-    head.final, head.events = transcript.final, list(transcript.claims)
-    costs: list[float] = []
-    told = [(message, part is not transcript) for part in transcript.family() for message in part.messages()]
-    if transcript.within and all(message.at is not None for message, _ in told):
-        told.sort(key=lambda one: one[0].at or 0.0)
-    for message, aside in told:
-        _take(message, one, aside=aside)
-        if message.cost is not None:
-            costs.append(message.cost)
-    head.usage = transcript.usage or head.usage
-    head.cost = transcript.cost if transcript.cost is not None else sum(costs) if costs else None
-    return one
-
-
-def _take(message: Message, one: Recording, *, aside: bool) -> None:
-    one.turns += message.made
-    one.at(message.at)
-    for call in [*message.acts, *message.calls]:
-        call.turn = one.turns or None
-        call.tokens_before, call.sidechain = one.processed, aside
-        one.at(call.t)
-        one.calls.append(call)
-    one.billed(message.usage)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.logs.traces.recording import ToolCall
+from context_bench.logs.transcripts.record import ToolCall
 from context_bench.logs.values import text
 
 SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
@@ -60,7 +60,7 @@ class Editor:
         if name in SHOWING:
             return self._showing(name, action, output, shown)
         call = self._edit(name, action, shown)
-        call.answer(output, failed=_failed(name, output, shown), structured=_lines_of(call.arguments))
+        call.answer(output, failed=_failed(name, output, shown))
         self._now(shown, call)
         if shown and shown[-1].lines and name != "create":
             call.then = ToolCall("open_file", {"path": shown[-1].path})
@@ -134,35 +134,28 @@ class Editor:
 def windows(output: str) -> list[Window]:
     """The windows in an output, in order."""
     found: list[Window] = []
-    mark = False
+    mark, last = False, 0
     for line in output[:_LONGEST].split("\n"):
         line = line.removesuffix("\r")
         if head := _HEAD.match(line):
             found.append(Window(head[1], int(head[2])))
-            mark = False
+            mark, last = False, 0
         elif not found:
             continue
-        elif (numbered := _NUMBERED.match(line)) and int(numbered[1]) == max(found[-1].lines, default=int(numbered[1]) - 1) + 1:
-            found[-1].lines[int(numbered[1])] = numbered[2]
+        elif (numbered := _NUMBERED.match(line)) and last in (0, int(numbered[1]) - 1):
+            last = int(numbered[1])
+            found[-1].lines[last] = numbered[2]
             if mark:
-                found[-1].cursors, mark = (int(numbered[1]), int(numbered[1])), False
+                found[-1].cursors, mark = (last, last), False
         elif cursor := _CURSOR.match(line):
             mark = cursor[1] == "START"
             if cursor[1] == "END" and found[-1].cursors and found[-1].lines:
-                found[-1].cursors = (found[-1].cursors[0], max(found[-1].lines))
+                found[-1].cursors = (found[-1].cursors[0], last)
     return found
 
 
 def _replaced(first: int, last: int, new: str) -> dict[str, Any]:
     return {"start_line": first, "end_line": last, "new_text": new}
-
-
-def _lines_of(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The lines that an edit replaces, in the form of a record."""
-    first, last = arguments.get("start_line"), arguments.get("end_line")
-    if not isinstance(first, int) or not isinstance(last, int) or last < first:
-        return None
-    return {"structuredPatch": [{"oldStart": first, "oldLines": last - first + 1}]}
 
 
 def _failed(name: str, output: str, shown: list[Window]) -> bool | None:
