@@ -43,7 +43,8 @@ def place(tmp_path_factory, free_port_of_module):
     for name, habit in (("accepted", "nothing"), ("same", "nothing"), ("bad", "halves")):
         (folder / name).mkdir()
         with MisbehavingProxy(habit, f"http://127.0.0.1:{free_port_of_module}") as proxy:
-            script = step("Measure").replace("http://127.0.0.1:7878", proxy.url).replace("--tap 9100", f"--tap {free_port_of_module}")
+            script = re.sub(r"--proxy \S+", f"--proxy {proxy.url}", step("Measure"))
+            script = re.sub(r"--tap \d+", f"--tap {free_port_of_module}", script)
             assert "--upstream embedded" in script
             done = shell(script.replace("--upstream embedded", "--upstream scripted:../reader.json --model gpt-4o-mini"), folder / name)
         assert done.returncode == 0, done.stderr
@@ -85,6 +86,12 @@ def test_the_margin_is_the_runs_and_another_one_is_exploratory(place, capsys):
     later = gate(place, "bad", " --margin 0.09")
     assert later.returncode == 4
     assert "Margin chosen after the run: exploratory." in " ".join(later.stderr.split())
+
+
+def test_the_proxy_is_started_where_it_is_measured_and_asks_the_tap():
+    port, upstream = re.search(r"--port (\d+) --upstream \S+:(\d+)", step("Start the proxy under test")).groups()
+    assert f"--proxy http://127.0.0.1:{port} " in step("Measure")
+    assert f"--tap {upstream} " in step("Measure")
 
 
 def test_it_says_what_to_set_where_it_does_not_know_where_we_come_from(tmp_path):
