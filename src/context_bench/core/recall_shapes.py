@@ -70,8 +70,11 @@ def read_pairs(document: Any, benchmark: str | None = None, on_blank: Blank | No
     shape = shape_of(document)
     if shape is None or (benchmark is not None and shape != benchmark):
         raise BadInput(_wrong(document, shape, benchmark))
-    read = {"locomo": _locomo, "longmemeval": _longmemeval, "dmr": _dmr}[shape]
-    pairs = list(read(document, on_blank or (lambda where: None)))
+    tell = on_blank or (lambda where: None)
+    found = (
+        _locomo(document, tell) if shape == "locomo" else _longmemeval(document, tell) if shape == "longmemeval" else _dmr(document, tell)
+    )
+    pairs = list(found)
     if not pairs:
         raise BadInput("the file has no questions")
     if not any(pair.items for pair in pairs):
