@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
 from context_bench.core.verdict import Assay, Evidence, Question, default_margin, judge, noise_floor, shows_inferior, weigh
+from context_bench.core.verdict.ceiling import CEILINGS, could_not_win, told_apart
 from context_bench.engine.columns import Columns, averaged
 from context_bench.engine.estimates import owed
 from context_bench.engine.gathering import Gatherer
@@ -38,6 +39,9 @@ class Comparer:
     calibrated: bool = True
     chosen_after: str = ""
     aside: frozenset[str] = frozenset()
+    unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
+    by_cluster: bool = False  # the command line's -n counts clusters
+    headline: str = ""  # what `comparisons` found to stand above all else
     _matched: dict[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(default_factory=dict, repr=False)
 
     def comparisons(self) -> list[Comparison]:
@@ -50,7 +54,7 @@ class Comparer:
         self.margin = self._margin()
         asked: list[tuple[Hashable, Question]] = []
         for system in self.columns:
-            if system == self.baseline:
+            if system == self.baseline or system in self.unranked:
                 continue
             of = system if self._is_control(system) else None
             asked.append((("whole", of), self._question(system, None)))
@@ -59,7 +63,25 @@ class Comparer:
             datasets = sorted(set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets")))
             parts = [self._question(system, number) for number in datasets] if len(datasets) > 1 else []
             asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
-        return self._judged(asked)
+        made = self._judged(asked)
+        open_still = {each.system for each in made if each.verdict == "undecided" and not self._is_ceiling(each.system)}
+        self.headline = self._unwinnable() if any(not self._is_control(name) for name in open_still) else ""
+        return self._judged([(family, replace(one, unwinnable=True)) for family, one in asked]) if self.headline else made
+
+    def _unwinnable(self) -> str:
+        """The sentence that no system could have won; empty where the ceiling is told from the baseline, or there is none."""
+        for name in self.columns:
+            if self._is_ceiling(name):
+                pairs = self._pairs(name, self.baseline, None)
+                evidence = self._weigh(pairs)
+                if told_apart(evidence):
+                    return ""
+                what, gaps = "memory" if name == "oracle" else "system", pairs.first - pairs.second
+                return could_not_win(name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster)
+        return ""
+
+    def _is_ceiling(self, system: str) -> bool:
+        return system != self.baseline and (system in CEILINGS or kind_of(system) in CEILINGS)
 
     def by_type(self) -> list[Comparison]:
         """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
@@ -68,7 +90,8 @@ class Comparer:
         part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
         """
         base = set(self.columns[self.baseline].kinds("types")) if self.baseline in self.columns else set()
-        found = {system: sorted(base & set(own.kinds("types"))) for system, own in self.columns.items() if system != self.baseline}
+        compared = {system: own for system, own in self.columns.items() if system != self.baseline and system not in self.unranked}
+        found = {system: sorted(base & set(own.kinds("types"))) for system, own in compared.items()}
         if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
             return []
         if sum(map(len, found.values())) > _MOST_BY_TYPE:

@@ -10,6 +10,7 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
+from context_bench.core.ranks import of_rank, without_ranks
 from context_bench.core.records import Comparison, Estimate, EvalRow
 from context_bench.core.rowfacts import RowTally, in_pieces, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
@@ -20,6 +21,10 @@ from context_bench.engine.gathering import Gatherer
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
+
+
+#: Numbers that come of the score alone.
+_OF_SCORE = frozenset(("mean_score", "pass_rate", "num_passing", "cost_of_pass", "facts_used"))
 
 
 @dataclass
@@ -49,6 +54,8 @@ def summarise(
     uncalibrated: Sequence[str] | None = None,
     chosen_after: str = "",
     aside: Collection[str] = (),
+    unranked: Collection[str] = (),
+    by_cluster: bool = False,
 ) -> Summary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
@@ -56,22 +63,31 @@ def summarise(
     of one system's rows at a time. With `score_field=None` nothing is judged and no two systems are compared. `uncalibrated`: scores
     that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already ("margin",
     "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a loss of context; verdicts
-    over everything leave them out, unless there is nothing else. With two or more systems each gets its `pareto_rank`.
+    over everything leave them out, unless there is nothing else. `unranked`: systems whose hits have no order: without scores of it.
+    `by_cluster`: what the command line calls `-n` counts clusters. With two or more systems each gets its `pareto_rank`.
     Raises `BadInput` if no row has `score_field` although rows have other scores.
     """
     found, gatherer = Summary(), Gatherer()
     columns: dict[str, Columns] = {}
+    whole: dict[str, Columns] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
     names: dict[str, list[dict[str, str]]] = {}
     for system in systems:
         columns[system] = Columns()
         one = _OnePass(metrics)
+        if system in unranked:
+            whole[system] = Columns()
         for piece in in_pieces(rows_of(system)):
+            if system in whole:
+                gatherer.take(whole[system], piece)
+                piece = list(without_ranks(piece))
             gatherer.take(columns[system], piece)
             one.take(piece)
         numbers = one.numbers()
         found.notes += [f"{system}: {said}" for said in one.broken.values()]
         names[system] = key_names(metrics, numbers, score_field)
         found.summary[system] = combined(metrics, numbers, score_field)
+        if system in whole and of_rank(score_field):  # documented metrics say 0 of what has no score
+            found.summary[system] = {name: value for name, value in found.summary[system].items() if name not in _OF_SCORE}
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
         del one  # what metrics remember of many rows is not needed any more
@@ -86,11 +102,12 @@ def summarise(
         calibrated = score_field not in judged
         scored = {name for place, name in enumerate(gatherer.datasets) if score_field in gatherer.fields.get(place, ())}
         left_out = frozenset(aside) if scored - set(aside) else frozenset()
-        if (against := _against(found, columns, score_field, baseline)) is not None:
+        left = frozenset(whole) if of_rank(score_field) else frozenset()
+        if (against := _against(found, columns, score_field, baseline, left)) is not None:
             from context_bench.engine.comparing import Comparer
 
             comparer = Comparer(
-                columns,
+                {**columns, **whole},
                 gatherer,
                 score_field,
                 against,
@@ -100,8 +117,11 @@ def summarise(
                 calibrated=calibrated,
                 chosen_after=chosen_after,
                 aside=left_out,
+                unranked=left,
+                by_cluster=by_cluster,
             )
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
+            found.notes[:0] = [comparer.headline] if comparer.headline else []
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
@@ -247,7 +267,9 @@ def _coordinates(found: Summary, quality: str, cost: str) -> tuple[str, str]:
     return next((name for name in (quality, f"mean_{quality}") if name in known), "mean_score"), cost
 
 
-def _against(found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None) -> str | None:
+def _against(
+    found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None, unranked: Collection[str]
+) -> str | None:
     """The system that all others are compared with; `None` where nothing can be compared, which the notes then say."""
     if baseline is not None and baseline not in columns:
         raise UnknownName("baseline", baseline, columns)
@@ -258,6 +280,9 @@ def _against(found: Summary, columns: Mapping[str, Columns], score_field: str, b
         return None
     if not any(score_field in each.scores for each in columns.values()):
         found.notes.append(f"No row has the score {score_field!r}, so nothing is said about quality. Do the examples have a gold answer?")
+        return None
+    if baseline in unranked:
+        found.notes.append(f"{baseline} does not rank, so nothing is compared with it in {score_field}; --baseline names another memory.")
         return None
     return baseline or ("full" if "full" in columns else next(iter(columns)))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from context_bench.core.records import Comparison, Result
+from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
 from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
@@ -66,7 +67,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=[*_lifts(material), *_verdicts(material), *replay_sentences(material)],
+        verdicts=[*_headlines(material), *_lifts(material), *_verdicts(material), *replay_sentences(material)],
         sections=known,
         notes=_notes(material),
         rows=result.rows,
@@ -120,6 +121,11 @@ def _lifts(material: Material) -> list[Sentence]:
         )
         for each in material.result.lifts
     ]
+
+
+def _headlines(material: Material) -> list[Sentence]:
+    """What makes all verdicts below it pointless to read one by one."""
+    return [Sentence("this run", "insensitive", note) for note in map(str, material.result.notes) if is_headline(note)]
 
 
 def _verdicts(material: Material) -> list[Sentence]:
@@ -191,7 +197,7 @@ def _sentence(each: Comparison) -> str:
 
 
 def _notes(material: Material) -> list[str]:
-    notes = [str(note) for note in material.result.notes]
+    notes = [note for note in map(str, material.result.notes) if not is_headline(note)]
     if len(material.systems) == 1 and not material.result.replay and not any("--controls" in note for note in notes):
         memory = bool((material.result.manifest or {}).get("memory"))
         how = "--floors runs what it can be compared with" if memory else "--controls adds a passthrough to compare it with"

@@ -6,8 +6,9 @@ import inspect
 from typing import Any
 
 from context_bench.core import calling
+from context_bench.core.conversation import message_text
 from context_bench.core.errors import BadInput
-from context_bench.core.probing import message_text, rendered
+from context_bench.core.probing import rendered
 from context_bench.core.protocols import Compressed, Compressor
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._results import result_of
@@ -39,7 +40,7 @@ class SimpleCompressor:
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
         """What the object makes of the prefix."""
-        more = {name: value for name, value in (("budget", budget), ("query", query)) if name in self._named}
+        more: dict[str, Any] = {name: value for name, value in (("budget", budget), ("query", query)) if name in self._named}
         given: Any = prefix
         if self.of_text:
             given = message_text(prefix[0]) if len(prefix) == 1 else rendered(prefix)
