@@ -179,6 +179,30 @@ def test_what_failed_or_never_ended_is_told(tmp_path: Path) -> None:
     assert session.meta["skipped"] == {"an answer that failed": 1, "part hologram": 1}
 
 
+def test_exports_in_one_file_are_joined_and_hostile_circles_are_none(tmp_path: Path) -> None:
+    def row(name: str, parent: str | None) -> dict[str, Any]:
+        return {"info": {**cases.MAIN, "id": name, "parentID": parent}, "messages": cases.HELPER_MESSAGES}
+
+    chain = [row(f"s{number}", f"s{number - 1}" if number else None) for number in range(500)]
+    path = dump(tmp_path / "many.jsonl", *chain[::-1])
+    assert len(sessions(path)) == 500
+    assert trace(path).instance_id == "s0"
+    circle = dump(tmp_path / "circle.jsonl", row("a", "b"), row("b", "a"), row("c", "c"), row("d", "nobody"))
+    assert {session.id for session in read_sessions(circle)} == {"a", "b", "c", "d"}
+    assert len(list(load_traces(circle))) == 3
+
+
+def test_a_long_log_of_dropped_outputs_takes_no_longer_for_it(tmp_path: Path) -> None:
+    steps = []
+    for number in range(1000):
+        dropped = {"time": {"compacted": cases.BEGAN + (number + 2) * 1000}}
+        steps.append(cases.step(number, cases.tool(f"t{number}", "bash", {"command": "ls"}, number, "x", **dropped)))
+    path = tmp_path / "session.json"
+    path.write_text(cases.export(cases.MAIN, [*cases.MAIN_MESSAGES[:1], *steps]))
+    (session,) = sessions(path)
+    assert (len(session.requests), session.meta["contexts"]) == (1000, 200)
+
+
 @pytest.mark.parametrize(
     "schema",
     [

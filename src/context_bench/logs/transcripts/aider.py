@@ -33,7 +33,7 @@ _APPLIED = re.compile(r"Applied edit to (\S.{0,1000})$")
 _RUN = re.compile(r"(?:/run|!)\s*(\S.{0,5000})$")
 #: The beginning of what the program sends back to the model by itself when its edits did not fit.
 _REFLECTED = re.compile(r"# \d+ (?:SEARCH/REPLACE block|\S+ )")
-_LARGEST = 256 * 1024 * 1024
+_LARGEST = 64 * 1024 * 1024
 _LONGEST_LINE = 1024 * 1024
 
 

@@ -114,7 +114,8 @@ class _Reading:
                 self._add_given(Message("user", NO_PROMPT, items=[asked]))
             self.reply = self.one.add(Message("assistant", made=True, at=at, items=[]))
         reply = self.reply
-        reply.items = [*(reply.items or []), dict(item)]
+        if reply.items is not None:
+            reply.items.append(dict(item))
         if item.get("type") in _CALLS:
             call = self._call(item, at)
             reply.calls.append(call)

@@ -153,7 +153,7 @@ class _Reading:
 
     def _drop_outputs(self, at: float | None) -> None:
         """Old outputs that the program had dropped by then are sent as dropped from here on."""
-        if at is None or at < self.due:
+        if at is None or at < self.due or self.one.closed:
             return
         due = {call for call, when in self.cleared.items() if when <= at}
         self.cleared = {call: when for call, when in self.cleared.items() if call not in due}

@@ -126,9 +126,14 @@ class Transcript:
         self.context.messages.append(message)
         return message
 
+    @property
+    def closed(self) -> bool:
+        """Whether so many contexts were told apart that no more are."""
+        return len(self.contexts) >= _MOST_CONTEXTS
+
     def restart(self, carried: list[Message]) -> None:
         """Go on with another context, which begins with these messages."""
-        if len(self.contexts) < _MOST_CONTEXTS:
+        if not self.closed:
             self.contexts.append(Context(carried, len(carried)))
 
     def messages(self) -> Iterator[Message]:

@@ -28,7 +28,7 @@ _SUBMITTING = ("submit", "exit_cost", "exit_context", "exit_forfeit")
 _NO_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 _ROLES = ("system", "user", "assistant", "tool")
 #: A longer command is not taken apart.
-_LONGEST = 200_000
+_LONGEST = 50_000
 
 
 def sniff(peek: Peek) -> bool:
@@ -139,7 +139,7 @@ class _Reading:
     def _call(self, action: str, output: str, state: Mapping[str, Any]) -> ToolCall:
         """The call that an action is: an editor's, a window's, a search's, or a command."""
         name = action.split(None, 1)[0]
-        if name in SHOWING or (name in EDITING and len(action) <= _LONGEST):
+        if name in SHOWING or name in EDITING:
             return self.editor.call(name, action, output, state)
         words = _words(action) if name in (*_EDITORS, *_SEARCH) else []
         if name in _EDITORS and len(words) > 2:
@@ -175,7 +175,7 @@ def _edit(words: list[str]) -> dict[str, Any]:
 
 def _words(action: str) -> list[str]:
     if len(action) > _LONGEST:
-        return action.split("\n", 1)[0][:_LONGEST].split()
+        return action[:2000].split("\n", 1)[0].split()
     try:
         return shlex.split(action)
     except ValueError:

@@ -28,6 +28,7 @@ _REPLACED = re.compile(r"^Replaced \d+ occurrences?", re.M)
 _REFUSED = ("NOT been applied", "was not applied", "No changes were made", "No file open", "Usage: ")
 #: Longer commands are not taken apart, and of longer outputs only so much is looked at.
 _LONGEST = 200_000
+_LONGEST_WORDS = 50_000
 
 
 @dataclass
@@ -167,7 +168,7 @@ def _failed(name: str, output: str, shown: list[Window]) -> bool | None:
 
 
 def _words(action: str) -> list[str]:
-    if len(action) > _LONGEST:
+    if len(action) > _LONGEST_WORDS:
         return action[:2000].split("\n", 1)[0].split()
     try:
         return shlex.split(action)
