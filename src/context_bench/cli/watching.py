@@ -65,7 +65,7 @@ class Watching:
                 settings = self._settings(prices, rules_date())
                 log = open_watch(kept, settings, name=self.name)
                 board = Board()
-                code = await self._watch(url, prices, log, board)
+                code = await self._watch(url, prices, log, board, settings)
             log.end({**settings, "notes": self.notes})
             _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
         return code
@@ -84,6 +84,7 @@ class Watching:
                 check_upstream(url)
         return {
             "via": self.via,
+            "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
             "upstream": self.upstream,
             "record": self.record,
             "prices": prices.source,
@@ -96,7 +97,7 @@ class Watching:
             "client": self.client[0] if self.client else None,
         }
 
-    async def _watch(self, url: str, prices: Any, log: Any, board: Board) -> int:
+    async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
         from context_bench.tap.journal import record_file
         from context_bench.tap.watch import Watch
 
@@ -111,6 +112,8 @@ class Watching:
         def seen(turn: Turn) -> None:
             board.add(turn)
             show(turn)
+            if (unreached := board.unreached(watch.back_url)) is not None and not board.sums["main"].calls:
+                show.warn(unreached)
             for one in shadows:
                 one.seen(turn)
 
@@ -135,6 +138,7 @@ class Watching:
             )
             show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
+            settings["back"] = watch.back_url
             self._head(board, watch)
             if self.shadow is not None:
                 shadows.append(await self._mirroring(stack, watch, url, prices))
@@ -198,7 +202,7 @@ class _Shown:
     def __init__(self, board: Board, *, quiet: bool, shared: bool) -> None:
         self._board, self._terminal = board, sys.stderr.isatty()
         self._silent = quiet or (shared and self._terminal)
-        self._begun = False
+        self._begun = self._warned = False
 
     def begin(self, stack: contextlib.AsyncExitStack) -> None:
         """Show it from now on."""
@@ -225,6 +229,15 @@ class _Shown:
 
         print(line(turn), file=sys.stderr, flush=True)
 
+    def warn(self, text: str) -> None:
+        """Say once, while it runs, what is wrong."""
+        if self._warned:
+            return
+        self._warned = True
+        self._board.head.append(f"Mind: {text}")
+        if not (self._silent or self._terminal):
+            print(f"Mind: {text}", file=sys.stderr, flush=True)
+
 
 def _of_shadow(shadow: Shadow) -> list[str]:
     counted = ", ".join(f"{count:,} {what}" for what, count in sorted(shadow.counts.items()) if count)
@@ -237,7 +250,10 @@ def _of_shadow(shadow: Shadow) -> list[str]:
 
 
 def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    return {"watch": name, **{key: settings.get(key) for key in ("via", "upstream", "record", "prices", "prices_of", "cache_rules_of")}}
+    return {
+        "watch": name,
+        **{key: settings.get(key) for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")},
+    }
 
 
 def print_report(store: str, name: str, output: str, out: Path | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from context_bench.core.records import Forwarded, Usage
@@ -18,11 +18,14 @@ Kind = Literal["turn", "late", "stray", "other"]
 class Turn:
     """One request of a client, and the calls that reached the provider because of it.
 
-    `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the session. `turn`: its
-    place in the session, from 1 (a repeated request keeps its turn). `arm`: `main`, or `shadow` for a mirrored request.
+    `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the session. `turn`:
+    its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for within the session. `arm`: `main`, or
+    `shadow` for a mirrored request. `failure`: how it failed, as the client saw it: a status, or words of ours. `repeat`: the client
+    itself sent the same before, and `after` is how that attempt failed.
     Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and
-    `cost` (US dollars) are the provider's, summed over `calls`. `extra`: calls beyond the client's own, `retries`: the very same body
-    again. `repeat`: the client itself sent this body before. Times in seconds; `added` is the client's time without the provider's.
+    `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody told.
+    `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed that were made again.
+    Times in seconds; `added` is the client's time without the provider's.
     `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing stood in between.
     `front` and `calls` are the taps' own records, by the recording policy.
@@ -38,18 +41,23 @@ class Turn:
     wire: str = ""
     status: int | None = None
     repeat: bool = False
+    after: str | None = None
+    failure: str | None = None
+    context: str = "main"
     sent: int | None = None
     forwarded: int | None = None
     exact: bool = False
     usage: Usage | None = None
     cost: float | None = None
-    unpriced: int = 0  # calls that were billed tokens we have no price for
+    guessed: float | None = None
+    unpriced: int = 0  # calls of models that we have no price for
     seconds: float | None = None
     added: float | None = None
     ttft: float | None = None
     added_ttft: float | None = None
     extra: int = 0
     retries: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
     predicted_read: int | None = None
     predicted_write: int | None = None
     predicted_cost: float | None = None  # of the prompts only
@@ -61,19 +69,38 @@ class Turn:
     calls: list[Forwarded] = field(default_factory=list)
 
 
+#: Wires on which a model is asked, and billed for.
+_PROMPTS = frozenset({"openai-chat", "openai-responses", "anthropic"})
+_PLAIN = (
+    *("turns", "repeats", "failed", "calls", "answered", "sent", "forwarded", "exact", "uncounted", "cost", "unpriced"),
+    *("extra", "retries", "late", "stray", "other", "silent", "unchanged", "compared", "added", "added_ttft"),
+)
+_SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
+
+
 @dataclass(slots=True)
 class Figures:
-    """Sums over turns: of one session, or of all. `None` = nobody told, never 0."""
+    """Sums over turns: of one session, or of all. `None` = nobody told, never 0.
+
+    `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed, `refusals` the failed
+    attempts of what stands in between. `answered`: calls that a model answered; `untold` of these told no usage, so that they are in
+    `guessed` and not in `cost`. `uncounted`: images and other parts of what clients sent that no tokenizer of ours counts. `silent`:
+    turns that were answered though no call of theirs was seen behind.
+    """
 
     turns: int = 0
     repeats: int = 0
-    failed: int = 0
     calls: int = 0
+    answered: int = 0
+    untold: int = 0
+    uncounted: int = 0
+    silent: int = 0
     sent: int | None = None
     forwarded: int | None = None
     exact: bool = True
     usage: Usage | None = None
     cost: float | None = None
+    guessed: float | None = None
     unpriced: int = 0
     extra: int = 0
     retries: int = 0
@@ -86,6 +113,9 @@ class Figures:
     alone_cost: float | None = None
     unchanged: int = 0
     compared: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    repeated_after: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
     _added: list[float] = field(default_factory=list)
@@ -104,19 +134,29 @@ class Figures:
         else:
             self.stray += len(turn.calls)
         self.exact = self.exact and turn.exact
-        for name in ("sent", "forwarded", "cost", "predicted_read", "predicted_write", "predicted_cost", "alone_cost"):
+        for name in _SUMS:
             setattr(self, name, _plus(getattr(self, name), getattr(turn, name)))
-        if turn.usage is not None:
-            self.usage = turn.usage if self.usage is None else self.usage + turn.usage
+        self.usage = _plus(self.usage, turn.usage)
         self.unpriced += turn.unpriced
+        answered = [call for call in turn.calls if call.wire in _PROMPTS and call.status is not None and call.status < 400]
+        self.answered += len(answered)
+        self.untold += sum(call.usage is None for call in answered)
 
     def _add_turn(self, turn: Turn) -> None:
         self.repeats += turn.repeat
         self.turns += not turn.repeat
-        self.failed += turn.status is None or turn.status >= 400
+        failure = failure_of(turn)
+        if failure is not None:
+            self.failures[failure] += 1
+        if turn.after is not None:
+            self.repeated_after[turn.after] += 1
+        self.refusals.update(turn.refusals)
         self.extra += turn.extra
         self.retries += turn.retries
         self.violations.update(turn.violations)
+        sent = turn.front or (turn.calls[0] if turn.calls else None)
+        self.uncounted += sent.uncounted_parts if sent is not None else 0
+        self.silent += turn.front is not None and not turn.calls and failure is None
         if turn.unchanged is not None:
             self.compared += 1
             self.unchanged += turn.unchanged
@@ -126,6 +166,17 @@ class Figures:
             self._added.append(turn.added)
         if turn.added_ttft is not None:
             self._added_ttft.append(turn.added_ttft)
+
+    def absorb(self, other: Figures) -> None:
+        """Count in what another one has counted."""
+        for one in fields(self):
+            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+            setattr(self, one.name, mine and theirs if one.name == "exact" else _plus(mine, theirs))
+
+    @property
+    def failed(self) -> int:
+        """Turns that failed, as the client saw them."""
+        return self.failures.total()
 
     @property
     def new_tokens(self) -> int | None:
@@ -159,14 +210,31 @@ class Figures:
             "cache_write": usage.cache_write,
             "output": usage.output_tokens,
         }
-        plain = ("turns", "repeats", "failed", "calls", "sent", "forwarded", "exact", "cost", "unpriced", "extra", "retries", "late")
-        found = {name: getattr(self, name) for name in (*plain, "stray", "other", "unchanged", "compared", "added", "added_ttft")}
+        found = {name: getattr(self, name) for name in _PLAIN}
+        found |= {"calls_without_usage": self.untold, "cost_predicted": self.guessed}
         predicted = {"cache_read": self.predicted_read, "cache_write": self.predicted_write, "prompt_cost": self.predicted_cost}
         predicted |= {"prompt_cost_as_sent": self.alone_cost, "prompt_cost_ratio": self.prompt_cost_ratio}
+        predicted |= {"cold_cache": None if self.predicted_read is None else True}
         nested: dict[str, dict[str, Any]] = {"billed": billed, "predicted": predicted}
         found |= {name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()}
-        found |= {"violations": dict(sorted(self.violations.items())), "models": dict(sorted(self.models.items()))}
+        for name in ("failures", "repeated_after", "refusals", "violations", "models"):
+            found[name] = dict(sorted(getattr(self, name).items()))
         return {name: value for name, value in found.items() if value is not None}
+
+
+def failure_of(turn: Turn) -> str | None:
+    """How a turn failed, as its client saw it; also of turns that were kept before that was written down."""
+    if turn.failure is not None:
+        return turn.failure
+    return "no answer" if turn.status is None else str(turn.status) if turn.status >= 400 else None
+
+
+def by_context(turns: Iterable[Turn]) -> dict[str, Figures]:
+    """Figures by context, in the order in which these appeared."""
+    found: dict[str, Figures] = {}
+    for turn in turns:
+        found.setdefault(turn.context, Figures()).add(turn)
+    return found
 
 
 def by_session(turns: Iterable[Turn]) -> dict[tuple[str, str], Figures]:

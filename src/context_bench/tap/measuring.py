@@ -13,9 +13,10 @@ from context_bench.core.violations import Violation, compare_requests, repeated_
 from context_bench.core.watching import Turn
 from context_bench.core.wire import WireRequest
 from context_bench.tap.arms import ArmName, Event
-from context_bench.tap.forecast import Forecast
+from context_bench.tap.forecast import Forecast, Predicted
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import Seen, likeness
+from context_bench.tap.records import SOCKET, failure_of
 from context_bench.tap.sessions import Place, Sessions
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
@@ -35,7 +36,7 @@ class Money(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A turn that another arm may be sent too: exactly what the client sent."""
+    """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment stands for."""
 
     method: str
     target: str
@@ -94,6 +95,7 @@ class Measure:
         place = event.place or (self._sessions.place(front.exchange, request, front.reply) if request is not None else None)
         turn = Turn(self._number, "turn", record.started, arm=event.arm, model=record.model, wire=record.wire, status=record.status)
         turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
+        turn.failure = failure_of(record)
         self._identify(turn, place)
         if place is not None:
             self._places[event.arm, event.number] = place
@@ -112,6 +114,7 @@ class Measure:
     def _identify(turn: Turn, place: Place | None) -> None:
         if place is not None:
             turn.session, turn.turn, turn.repeat = place.session.label, place.turn, place.repeat
+            turn.context, turn.after = place.context, place.after
 
     def _sum_up(self, turn: Turn, calls: list[Seen], place: Place | None) -> None:
         """What reached the provider, what it billed, and what the cache rules say of it."""
@@ -119,20 +122,35 @@ class Measure:
         for seen, record in zip(calls, turn.calls, strict=True):
             turn.forwarded = _plus(turn.forwarded, record.tokens)
             turn.exact = turn.exact and record.exact if turn.kind == "turn" else record.exact
-            self._bill(turn, record)
+            predicted = None
             if place is not None and seen.request is not None and record.wire in PROMPTS and _answered(record):
                 predicted = self._forwarded.add(f"{turn.arm} {place.session.identity}", seen.request, seen.exchange.arrived)
                 turn.predicted_read = _plus(turn.predicted_read, predicted.read)
                 turn.predicted_write = _plus(turn.predicted_write, predicted.written)
                 turn.predicted_cost = _plus(turn.predicted_cost, predicted.cost)
+            self._bill(turn, record, predicted)
 
-    def _bill(self, turn: Turn, record: Forwarded) -> None:
-        if record.usage is None:
+    def _bill(self, turn: Turn, record: Forwarded, predicted: Predicted | None) -> None:
+        if record.usage is not None:
+            cost = self._cost(record.usage, record.model)
+            turn.usage, turn.cost = _plus(turn.usage, record.usage), _plus(turn.cost, cost)
+        elif record.wire in PROMPTS and _answered(record):
+            cost = self._guess(record, predicted)
+            turn.guessed = _plus(turn.guessed, cost)
+        else:
             return
-        turn.usage = record.usage if turn.usage is None else turn.usage + record.usage
-        cost = self._prices.cost(record.usage, record.model or "") if self._prices is not None else None
         turn.unpriced += cost is None
-        turn.cost = _plus(turn.cost, cost)
+
+    def _guess(self, record: Forwarded, predicted: Predicted | None) -> float | None:
+        """What an answered call cost whose usage nobody told: by our count of tokens, its prompt by the rules of the cache."""
+        said = record.facts.get("reply_tokens", 0)
+        if predicted is None:
+            return self._cost(Usage(record.tokens or 0, said), record.model)
+        answer = self._cost(Usage(0, said), record.model)
+        return None if predicted.cost is None or answer is None else predicted.cost + answer
+
+    def _cost(self, usage: Usage, model: str | None) -> float | None:
+        return self._prices.cost(usage, model or "") if self._prices is not None else None
 
     def _alone_cost(self, front: Seen, place: Place | None) -> float | None:
         if place is None or front.request is None or not _answered(front.exchange.record):
@@ -151,6 +169,8 @@ class Measure:
         main = max(calls, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request)))
         record = main.exchange.record
         assert record is not None, "as above"
+        others = _records([call for call in calls if call is not main])
+        turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
         turn.unchanged = main.exchange.digest == front.exchange.digest
         found = self._violations(front, main) if front.request is not None and main.request is not None else []
         billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
@@ -170,6 +190,8 @@ class Measure:
         if front.exchange.digest == main.exchange.digest:
             ours, theirs = _bodiless(front.request), _bodiless(main.request)
             return compare_requests(ours, theirs, sent_headers=sent, received_headers=received)
+        if SOCKET in (front.exchange.method, main.exchange.method):  # put together by the tap: their bytes are nobody's
+            return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received)
         raw = {"sent_raw": front.raw, "received_raw": main.raw}
         return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received, **raw)
 
@@ -180,6 +202,9 @@ class Measure:
         exchange, params = front.exchange, front.request.params
         asked = (params.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
         most = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        if exchange.method == SOCKET:
+            headers = [*exchange.headers, ("Content-Type", "application/json")]
+            return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.wire import WireRequest
-from context_bench.llm.wire import parse_request, wire_of
+from context_bench.llm.wire import parse_request
 from context_bench.llm.wires.shared import load_json
 from context_bench.tap.coding import Undecodable, decode
 from context_bench.tap.matching import LATE_SECONDS
@@ -34,7 +34,10 @@ class Paired(Protocol):
 
 @dataclass(slots=True)
 class Seen:
-    """An exchange that is over, with what it said and its body as it came: the exchange itself forgets both."""
+    """An exchange that is over, with what it said and its body as it came: the exchange itself forgets both.
+
+    The body of an increment (see `joining`) is the full request it stands for.
+    """
 
     exchange: Exchange
     request: WireRequest | None
@@ -45,7 +48,7 @@ class Seen:
     def of(cls, exchange: Exchange) -> Seen:
         """What there is to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
-        return cls(exchange, exchange.request, exchange.body.data, reply)
+        return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply)
 
 
 @dataclass(slots=True)
@@ -189,6 +192,6 @@ def request_of(exchange: Exchange) -> WireRequest | None:
     """What a request says whose body is here, though its answer may not be."""
     try:
         body = load_json(decode(exchange.body.data, header(exchange.headers, "content-encoding")))
-        return parse_request(wire_of(exchange.method, exchange.target), body) if isinstance(body, dict) else None
+        return parse_request(exchange.wire, body) if isinstance(body, dict) else None
     except (ValueError, RecursionError, Undecodable):
         return None

@@ -78,7 +78,7 @@ class Reader:
                 exchange.record = record
                 if self._witness is not None:
                     self._show(self._witness, exchange)
-                exchange.request = None
+                exchange.request, exchange.whole = None, b""
                 exchange.body.pieces, exchange.reply.pieces = [], []
                 self._waiting_bytes -= exchange.body.size + exchange.reply.size
                 self._deliver(record, exchange, packed)

@@ -20,9 +20,10 @@ from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
-from context_bench.llm.wire import StreamReader, parse_reply, parse_request, render_reply, wire_of
-from context_bench.llm.wires.shared import load_json
+from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
+from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
 from context_bench.tap.prefix import Prefixes
@@ -32,8 +33,15 @@ POLICIES = ("meta", "hashes", "redacted", "full")
 #: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
 BODY_LIMIT = 100 * 1024 * 1024
 
+#: The method of a request that was said over a WebSocket, and the wire that it speaks.
+SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
+
+#: How the error of an exchange begins that nobody behind the tap ended.
+_OUR_SIDE = ("the client ", "the tap was stopped")
+
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
+_UNASKED = ("stream", "stream_options", "client_metadata")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,39}")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _HEADERS_TOLD = ("anthropic-beta", "anthropic-version", "content-encoding", "content-type", "openai-beta", "user-agent")
@@ -85,6 +93,13 @@ class Exchange:
     record: Forwarded | None = None
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
     digest: bytes = b""  # of the body as it came, for a witness
+    meaning: bytes = b""  # of what the body says, whatever the order of its keys, for a witness
+    whole: bytes = b""  # the full request, where the body is an increment, for a witness
+
+    @property
+    def wire(self) -> str:
+        """The API that it is a request of."""
+        return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
 
     @property
     def window(self) -> Window | None:
@@ -107,6 +122,7 @@ class Scribe:
         self._known = frozenset(secrets_known)
         self._key = secrets.token_bytes(32)
         self._prefixes = Prefixes()
+        self._joining = Joining()
 
     def write(self, exchange: Exchange) -> Forwarded:
         """The record. Odd bodies are recorded as odd, never raised over: a request that was relayed is always accounted for."""
@@ -138,6 +154,10 @@ class Scribe:
                 record.facts["unread"] = "the body is not a JSON object"
             record.request = self._keep_text(body)
             return None
+        if exchange.method == SOCKET:
+            body = self._joined(record, exchange, body)
+        if exchange.digest:
+            exchange.meaning = _meaning(body)
         try:
             request = parse_request(record.wire, body)
             exchange.request = request
@@ -150,6 +170,20 @@ class Scribe:
             request = None
         record.request = self._kept(body, request)
         return request
+
+    def _joined(self, record: Forwarded, exchange: Exchange, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was said over a WebSocket as the full request that it stands for; remembers what it adds."""
+        owner = self._hash("\n".join(header(exchange.headers, name) for name in KEY_HEADERS))
+        joined = self._joining.join(owner, message)
+        if exchange.status == 200:
+            self._joining.answered(owner, joined, (piece[len(b"data: ") :] for _, piece in exchange.reply.pieces))
+        if joined.follows is not None:
+            record.facts["joined"] = not joined.missing
+        if message.get("generate") is False:
+            record.facts["warm_up"] = True
+        if exchange.digest:
+            exchange.whole = dump(joined.body)
+        return joined.body
 
     def _count(self, record: Forwarded, exchange: Exchange, request: WireRequest, body: Mapping[str, Any]) -> None:
         record.model, record.stream = request.model, request.stream
@@ -172,12 +206,29 @@ class Scribe:
             record.facts["reply_unread"] = why
         if exchange.status is not None and exchange.status >= 400:
             record.error = record.error or _provider_error(exchange.status, body if self.policy in ("redacted", "full") else None)
-        elif record.wire in _PROMPTS and isinstance(body, Mapping):
-            try:
-                record.usage = parse_reply(record.wire, body).usage
-            except Exception as error:  # a reply that is not what it should be is the client's to complain of
-                record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
+        elif record.wire in _PROMPTS:
+            self._read_answer(record, exchange, body)
         record.reply = self._kept(body, None) if isinstance(body, Mapping | list) else self._keep_text(body)
+
+    def _read_answer(self, record: Forwarded, exchange: Exchange, body: Any) -> None:
+        if exchange.error is not None:
+            _failed(record, _cut_off(exchange))
+        if not isinstance(body, Mapping):
+            return
+        if body.get("error"):
+            _failed(record, "error in the reply")
+        try:
+            self._bill(record, parse_reply(record.wire, body))
+        except Exception as error:  # a reply that is not what it should be is the client's to complain of
+            record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
+
+    def _bill(self, record: Forwarded, reply: Reply) -> None:
+        """What the provider told of its bill; where it told nothing, our own count of the answer."""
+        record.usage = reply.usage
+        if reply.usage is None:
+            counter = counter_for(self._counter_model or record.model or "")
+            said = [reply.text, reply.reasoning, reply.refusal, canonical_json(reply.tool_calls) if reply.tool_calls else None]
+            record.facts["reply_tokens"] = sum(counter.count(text) for text in said if text)
 
     def _read_stream(self, record: Forwarded, exchange: Exchange, request: WireRequest | None, encoding: str) -> None:
         try:
@@ -187,8 +238,12 @@ class Scribe:
                 if record.ttft is None and reader.started:
                     record.ttft = at - exchange.arrived
             reader.close()
-            record.usage = reader.reply.usage
+            self._bill(record, reader.reply)
             record.facts["reply_complete"] = reader.complete
+            if reader.error:
+                _failed(record, "error in the stream")
+            elif not reader.complete:
+                _failed(record, _cut_off(exchange))
             if reader.error and self.policy in ("redacted", "full"):
                 record.error = record.error or f"told inside the stream: {reader.error}"
             shown = request or WireRequest(record.wire, record.model, [])
@@ -269,7 +324,7 @@ def _outline(exchange: Exchange) -> Forwarded:
         id=exchange.id,
         mark=exchange.match.token,
         matched_by=exchange.match.by,
-        wire=wire_of(exchange.method, path),
+        wire=exchange.wire,
         method=exchange.method,
         path=path,
         started=exchange.started,
@@ -302,6 +357,37 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
         return None, "neither JSON nor text"
+
+
+def failure_of(record: Forwarded) -> str | None:
+    """How a request failed, in a few words of ours or by its status; `None` if it was answered whole."""
+    if record.status is None:
+        return "client left" if (record.error or "").startswith(_OUR_SIDE) else "no answer"
+    if record.status >= 400:
+        return str(record.status)
+    failure = record.facts.get("failure")
+    return failure if isinstance(failure, str) else None
+
+
+def _meaning(body: Mapping[str, Any]) -> bytes:
+    """A digest of what is asked, whatever the order of keys.
+
+    Clients ask again without a stream where one broke off, and write the time into what they tell of themselves. Empty for what is
+    nested too deeply to be written in order.
+    """
+    asked = {name: value for name, value in body.items() if name not in _UNASKED}
+    try:
+        return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).digest()
+    except RecursionError:
+        return b""
+
+
+def _failed(record: Forwarded, how: str) -> None:
+    record.facts.setdefault("failure", how)
+
+
+def _cut_off(exchange: Exchange) -> str:
+    return "client left" if (exchange.error or "").startswith(_OUR_SIDE) else "broken off"
 
 
 def _streamed(exchange: Exchange) -> bool:

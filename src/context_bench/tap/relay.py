@@ -10,7 +10,8 @@ import contextlib
 import ipaddress
 import socket
 import urllib.request
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.loopback import host_of, is_loopback, page_refusal
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
+from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
@@ -45,6 +47,23 @@ class _Untouched(web.StreamResponse):
         for name in (hdrs.CONTENT_TYPE, hdrs.DATE, hdrs.SERVER):
             if name not in came:
                 self.headers.popall(name, None)
+
+
+class _UntouchedSocket(_Untouched, web.WebSocketResponse):
+    """The same for a WebSocket: what the upstream said when it opened it, and what this hop must say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """A WebSocket that is open on both sides. `headers`: those of the client that are about its requests."""
+
+    client: web.WebSocketResponse
+    upstream: aiohttp.ClientWebSocketResponse
+    headers: Headers
+
+    async def carry(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> str:
+        """Carry messages until it ends; see `upgrade.carry`."""
+        return await carry(self.client, self.upstream, asked, answered)
 
 
 class UpstreamFailed(Exception):
@@ -116,16 +135,60 @@ class Relay:
             exchange.error = "the tap was stopped" if self.stopping else "the client went away"
             raise
 
-    async def _ask(self, request: web.BaseRequest, exchange: Exchange) -> aiohttp.ClientResponse:
+    async def open_socket(self, request: web.BaseRequest, exchange: Exchange) -> Socket | web.StreamResponse:
+        """Open the WebSocket that a client asks for, at the upstream and then to the client; or the answer that there is none."""
+        try:
+            check_handshake(request, protocols_of(exchange.headers))
+            upstream = await self._upgrade(exchange)
+        except (Refused, UpstreamFailed) as failed:
+            exchange.status, exchange.error = failed.status, str(failed)
+            error = {"error": {"message": f"context-bench tap: {failed}", "type": "no_websocket", "code": failed.status}}
+            refusal = web.json_response(error, status=failed.status, headers=failed.headers if isinstance(failed, Refused) else None)
+            refusal.force_close()
+            return refusal
+        except asyncio.CancelledError:
+            exchange.error = "the tap was stopped" if self.stopping else "the client went away"
+            raise
+        opened = upstream._response
+        raw = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in opened.raw_headers]
+        exchange.status, exchange.reply_headers = opened.status, raw
+        chosen = [upstream.protocol] if upstream.protocol else []
+        client = _UntouchedSocket(protocols=chosen, compress=False, max_msg_size=MESSAGE_LIMIT, timeout=2.0)
+        client.headers.extend(without_handshake(end_to_end(raw)))
+        try:
+            await client.prepare(request)
+        except BaseException as error:
+            exchange.error = f"the client went away ({type(error).__name__})"
+            await upstream.close()
+            raise
+        return Socket(client, upstream, without_handshake(end_to_end(exchange.headers)))
+
+    async def _upgrade(self, exchange: Exchange) -> aiohttp.ClientWebSocketResponse:
         assert self._session is not None, "the relay is not open"
+        url, headers = self._outward(exchange)
+        asked = without_handshake(headers)
+        packed = any(name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers)
+        try:
+            return await open_upstream(
+                self._session, url, _one_spelling(asked), protocols=protocols_of(headers), packed=packed, proxy=self._outward_proxy
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            raise UpstreamFailed(502, f"upstream {self._base} cannot be reached ({_reason(error)})") from None
+
+    def _outward(self, exchange: Exchange) -> tuple[URL, Headers]:
+        """Where a request goes, and its headers as they go on."""
         key = self._key if exchange.match.ours else None
         url = join(self._base, unmarked_target(exchange.target, key))
-        headers = _one_spelling(without_marks(end_to_end(exchange.headers, {"host", "expect"}), key))
+        return URL(url, encoded=True), without_marks(end_to_end(exchange.headers, {"host", "expect"}), key)
+
+    async def _ask(self, request: web.BaseRequest, exchange: Exchange) -> aiohttp.ClientResponse:
+        assert self._session is not None, "the relay is not open"
+        url, headers = self._outward(exchange)
         try:
             return await self._session.request(
                 request.method,
-                URL(url, encoded=True),
-                headers=headers,
+                url,
+                headers=_one_spelling(headers),
                 data=await self._body(request, exchange),
                 allow_redirects=False,
                 proxy=self._outward_proxy,

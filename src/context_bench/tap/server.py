@@ -20,14 +20,17 @@ from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
+from context_bench.llm.wire import wire_of
 from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file
-from context_bench.tap.matching import Window, Windows, find_marks
+from context_bench.tap.matching import Headers, Window, Windows, find_marks
 from context_bench.tap.reading import Reader, Sink, Witness
-from context_bench.tap.records import Exchange, Scribe
-from context_bench.tap.relay import Gate, Relay
+from context_bench.tap.records import SOCKET, SPOKEN, Exchange, Scribe
+from context_bench.tap.relay import Gate, Relay, Socket
 from context_bench.tap.shelf import Shelf
+from context_bench.tap.talk import Talk
 from context_bench.tap.threaded import TapThread
+from context_bench.tap.upgrade import is_upgrade
 
 T = TypeVar("T")
 
@@ -276,27 +279,52 @@ class Tap:
         if request.path.startswith(PREFIX):
             return await self._control.answer(request)
         assert self._relay is not None
-        exchange = self._arrive(request)
+        headers = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in request.raw_headers]
+        exchange = self._arrive(request.method, request.raw_path, headers)
+        if is_upgrade(request):
+            return await self._socket(self._relay, request, exchange)
         try:
             return await self._relay.relay(request, exchange)
         finally:
             self._leave(exchange)
 
-    def _arrive(self, request: web.BaseRequest) -> Exchange:
-        headers = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in request.raw_headers]
-        target = request.raw_path
+    async def _socket(self, relay: Relay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        """A WebSocket: opening it is one exchange, each request said over it another."""
+        try:
+            opened = await relay.open_socket(request, exchange)
+        finally:
+            self._leave(exchange)
+        if not isinstance(opened, Socket):
+            return opened
+        spoken = wire_of("POST", exchange.target) == SPOKEN
+        headers = opened.headers
+
+        def begin(body: bytes) -> Exchange:
+            return self._arrive(SOCKET, exchange.target, headers, body)
+
+        talk = Talk(begin, self._leave, self._clock)
+        why = "the client went away"
+        try:
+            why = await (opened.carry(talk.asked, talk.answered) if spoken else opened.carry(_nothing, _nothing))
+        finally:
+            talk.over("the tap was stopped" if relay.stopping else why)
+        return opened.client
+
+    def _arrive(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Exchange:
         match = self._windows.match(find_marks(headers, target))
         self._arrived += 1
         exchange = Exchange(
             self._arrived,
             f"{self._name}-{self._arrived}",
-            request.method,
+            method,
             target,
             headers,
             match,
             self._clock.now(),
             self._clock.monotonic(),
         )
+        if body:
+            exchange.body.add(exchange.arrived, body)
         self._open[exchange.id] = exchange
         if self._witness is not None:
             self._witness.arrived(exchange)
@@ -309,6 +337,10 @@ class Tap:
         exchange.ended = self._clock.monotonic()
         del self._open[exchange.id]
         self._reader.add(exchange)
+
+
+def _nothing(text: str) -> None:
+    """What is said over a WebSocket that is not known to carry requests to a model."""
 
 
 async def serve_tap(

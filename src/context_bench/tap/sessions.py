@@ -20,8 +20,9 @@ from context_bench.core.packed import digest_of
 from context_bench.core.prefix import Segments, segments
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wires.shared import load_json
+from context_bench.tap.contexts import MAIN, PARENT_HEADER, Contexts
 from context_bench.tap.matching import KEY_HEADERS
-from context_bench.tap.records import Exchange, header
+from context_bench.tap.records import Exchange, failure_of, header
 
 #: Where clients name their session.
 SESSION_HEADERS = (
@@ -52,17 +53,31 @@ class Session:
     turns: int = 0
     last: list[bytes] = field(default_factory=list)  # digests of the latest request's segments
     head: int = 0  # how many of these are what all sessions of a program share
-    failed: bool = False  # the latest request had no usable answer
-    recent: deque[tuple[bytes, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    contexts: Contexts = field(default_factory=Contexts)
+    recent: deque[_Sent] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One of the latest requests: a digest of what it means, its turn, and how its latest attempt failed."""
+
+    meaning: bytes
+    turn: int
+    failure: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request stands: its session, which turn, and whether the client has sent this very body before."""
+    """Where a request stands: its session, which turn, what it is for, and whether the client has sent the same before.
+
+    `after`: how the attempt before this one failed, if it is a repeat and did.
+    """
 
     session: Session
     turn: int
     repeat: bool
+    context: str = MAIN
+    after: str | None = None
 
 
 class Sessions:
@@ -82,14 +97,16 @@ class Sessions:
         digests = [digest_of(kind, text) for kind, text in prompt]
         session = self._find(exchange, request, owner, prompt, digests)
         self._sessions.move_to_end(session.identity)
-        before = next((turn for digest, turn in session.recent if digest == exchange.digest), None)
+        session.last, session.head = digests, _head(prompt)
+        self._remember_reply(reply, request, session)
+        context, failure = session.contexts.of(exchange, request), _failure(exchange)
+        before = next((sent for sent in session.recent if sent.meaning == _meaning(exchange)), None)
         if before is None:
             session.turns += 1
-            session.recent.append((exchange.digest, session.turns))
-        session.last, session.head = digests, _head(prompt)
-        session.failed = exchange.status is None or exchange.status >= 400 or exchange.error is not None
-        self._remember_reply(reply, request, session)
-        return Place(session, session.turns if before is None else before, before is not None)
+            session.recent.append(_Sent(_meaning(exchange), session.turns, failure))
+            return Place(session, session.turns, False, context)
+        after, before.failure = before.failure, failure
+        return Place(session, before.turn, True, context, after)
 
     def _find(self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]) -> Session:
         told = told_session(exchange, request.params)
@@ -108,7 +125,8 @@ class Sessions:
         """The session that this request goes on with: whose latest request it repeats at its start, beyond system texts."""
         mine = [session for session in self._sessions.values() if session.owner == owner and not session.identity.startswith("told")]
         if not any(message.role in ("assistant", "tool") for message in request.messages):  # a beginning, unless it is a second try
-            again = (one for one in reversed(mine) if one.failed and one.recent and one.recent[-1][0] == exchange.digest)
+            latest = ((one, one.recent[-1]) for one in reversed(mine) if one.recent)
+            again = (one for one, sent in latest if sent.failure is not None and sent.meaning == _meaning(exchange))
             return next(again, None)
         best: tuple[tuple[bool, int, int], Session] | None = None
         for order, session in enumerate(mine):
@@ -143,11 +161,23 @@ class Sessions:
                 self._replies.popitem(last=False)
 
 
+def _meaning(exchange: Exchange) -> bytes:
+    return exchange.meaning or exchange.digest
+
+
+def _failure(exchange: Exchange) -> str | None:
+    if exchange.record is not None:
+        return failure_of(exchange.record)
+    return "no answer" if exchange.status is None else str(exchange.status) if exchange.status >= 400 else exchange.error
+
+
 def told_session(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
     """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
 
-    The body's `user` is a person's or an account's name, not a session's, and is not read.
+    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an account's name, not a session's, and is not read.
     """
+    if parent := header(exchange.headers, PARENT_HEADER).strip():
+        return f"x-session-id={parent[:500]}"
     for name in SESSION_HEADERS:
         if value := header(exchange.headers, name).strip():
             return f"{name}={value[:500]}"

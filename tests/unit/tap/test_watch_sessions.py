@@ -33,6 +33,7 @@ def place(sessions, body, *args, reply=b"", **more):
     ("headers", "body", "told"),
     [
         ([("X-Claude-Code-Session-Id", "abc")], {}, "x-claude-code-session-id=abc"),
+        ([("x-session-id", "ses_2"), ("x-parent-session-id", "ses_1")], {}, "x-session-id=ses_1"),
         ([("session_id", "s-1"), ("conversation_id", "c-1")], {"prompt_cache_key": "k"}, "session_id=s-1"),
         ([], {"prompt_cache_key": "k"}, "k"),
         ([], {"conversation": {"id": "conv_1"}}, "conv_1"),
@@ -99,6 +100,18 @@ def test_a_second_try_is_a_repeat_and_keeps_its_turn():
     assert place(sessions, chat("a")) == (one[0], 1, True)
     assert place(sessions, chat("a", "b", "c")) == (one[0], 2, False)
     assert place(sessions, chat("a", "b", "c")) == (one[0], 2, True)
+
+
+def test_a_repeat_is_known_by_what_it_means_and_tells_how_the_one_before_failed():
+    sessions = Sessions()
+    exchange, request = made(chat("a"), status=404)
+    exchange.meaning = b"the same"
+    assert sessions.place(exchange, request).after is None
+    for status, after in ((429, "404"), (200, "429")):
+        again, request = made(chat("a"), status=status)
+        again.digest, again.meaning = str(status).encode(), b"the same"
+        found = sessions.place(again, request)
+        assert (found.turn, found.repeat, found.after) == (1, True, after)
 
 
 def test_responses_that_refer_to_earlier_ones_stay_together():

@@ -41,6 +41,8 @@ def read(value: Any) -> Logged | str:
     if isinstance(status, int) and status >= 400:
         return f"refused with HTTP {status}"
     facts = value["facts"] if isinstance(value.get("facts"), Mapping) else {}
+    if facts.get("warm_up"):
+        return "no answer was asked for"
     if facts.get("policy") not in ("full", "redacted") or not isinstance(body, Mapping) or not body.get(ITEMS[wire]):
         return NO_BODY
     told = facts.get("headers")

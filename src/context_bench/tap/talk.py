@@ -1,0 +1,91 @@
+"""What is said over one WebSocket, as requests and answers: each `response.create` is a request, the events until its end are its answer.
+
+Pure bookkeeping. Answers come in the order of the requests; where the client opens several lanes (`stream_id`), in the order of each lane.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from context_bench.core.clock import Clock
+from context_bench.llm.wires.shared import load_json
+from context_bench.tap.records import Exchange
+
+#: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
+MOST_WAITING = 64
+
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"})
+_STREAM = [("content-type", "text/event-stream")]
+_JSON = [("content-type", "application/json")]
+
+
+class Talk:
+    """Finds the requests and answers of one WebSocket among its messages.
+
+    It is told of every message of the client before it goes on, of every message of the upstream after. `begin` makes an exchange of
+    a request, `leave` takes it once it is over.
+    """
+
+    def __init__(self, begin: Callable[[bytes], Exchange], leave: Callable[[Exchange], None], clock: Clock) -> None:
+        self._begin, self._leave, self._clock = begin, leave, clock
+        self._waiting: deque[tuple[str, Exchange]] = deque()
+
+    def asked(self, text: str) -> None:
+        """The client says something."""
+        said = _object(text)
+        if said is None or said.get("type") != "response.create":
+            return
+        if len(self._waiting) >= MOST_WAITING:
+            self._end(self._waiting[0], f"not answered: {MOST_WAITING} later requests of this WebSocket were waiting too")
+        self._waiting.append((_lane(said), self._begin(text.encode("utf-8", "surrogatepass"))))
+
+    def answered(self, text: str) -> None:
+        """The upstream has said something."""
+        event = _object(text) if self._waiting else None
+        found = self._whose(event) if event is not None else None
+        if event is None or found is None:
+            return
+        _take(found[1], text.encode("utf-8", "surrogatepass"), event, self._clock.monotonic())
+        if event.get("type") in _ENDS:
+            found[1].ending = True
+            self._end(found)
+
+    def over(self, why: str) -> None:
+        """Nothing more will be said: what has no whole answer yet ends here."""
+        while self._waiting:
+            self._end(self._waiting[0], why)
+
+    def _whose(self, event: Mapping[str, Any]) -> tuple[str, Exchange] | None:
+        lane = _lane(event)
+        return next((each for each in self._waiting if each[0] == lane), self._waiting[0] if len(self._waiting) == 1 else None)
+
+    def _end(self, found: tuple[str, Exchange], why: str | None = None) -> None:
+        self._waiting.remove(found)
+        found[1].error = found[1].error or why
+        self._leave(found[1])
+
+
+def _take(exchange: Exchange, raw: bytes, event: Mapping[str, Any], at: float) -> None:
+    """Keep an event as the stream of server-sent events would have brought it; a refusal as the reply that HTTP would have brought."""
+    status = event.get("status")
+    if event.get("type") == "error" and not exchange.reply.size and isinstance(status, int) and 400 <= status <= 599:
+        exchange.status, exchange.reply_headers = status, _JSON
+        exchange.reply.add(at, raw)
+        return
+    exchange.status, exchange.reply_headers = 200, _STREAM
+    exchange.reply.add(at, b"data: " + raw.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        said = load_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _lane(said: Mapping[str, Any]) -> str:
+    lane = said.get("stream_id")
+    return lane if isinstance(lane, str) else ""

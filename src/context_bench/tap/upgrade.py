@@ -1,0 +1,167 @@
+"""A WebSocket through the tap: opened at the upstream as the client asked for it, then messages go on as they come, both ways.
+
+Where the upstream does not open one, the client is told 426 at once, which is what sends clients such as Codex back to plain requests;
+only what is about the client's key or its pace (401, 407, 429) is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import aiohttp
+from aiohttp import WSMsgType, hdrs, web
+
+from context_bench.tap.matching import Headers
+
+#: The largest message that is relayed; a larger one ends the WebSocket with code 1009, as RFC 6455 has it.
+MESSAGE_LIMIT = 64 * 1024 * 1024
+#: How long the upstream may take to open a WebSocket before it counts as refused.
+PATIENCE = 10.0
+
+_PASSED_ON = frozenset({401, 407, 429})
+_TOLD_ALONG = (hdrs.RETRY_AFTER, hdrs.WWW_AUTHENTICATE, hdrs.PROXY_AUTHENTICATE)
+_OWN = "sec-websocket-"  # these headers are between two hops
+_CLOSING_SECONDS, _AT_ONCE = 2.0, 0.2
+_GONE = 1001
+
+
+class Refused(Exception):
+    """The upstream opens no WebSocket; `status` is what the client is told, with `headers`."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str]) -> None:
+        self.status, self.headers = status, headers
+        super().__init__(message)
+
+
+def is_upgrade(request: web.BaseRequest) -> bool:
+    """Whether a client asks for a WebSocket."""
+    headers = request.headers
+    asked = "upgrade" in (word.strip().lower() for word in headers.get(hdrs.CONNECTION, "").split(","))
+    return request.method == hdrs.METH_GET and asked and headers.get(hdrs.UPGRADE, "").strip().lower() == "websocket"
+
+
+def check_handshake(request: web.BaseRequest, protocols: Sequence[str]) -> None:
+    """Raise `Refused` for a client that asks in a way that cannot be granted: nobody behind need hear of it."""
+    if not web.WebSocketResponse(protocols=protocols).can_prepare(request):
+        raise Refused(400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {})
+
+
+def without_handshake(headers: Headers) -> Headers:
+    """The headers without those that only open a WebSocket."""
+    return [(name, value) for name, value in headers if not name.lower().startswith(_OWN)]
+
+
+def protocols_of(headers: Headers) -> list[str]:
+    """The subprotocols that a client offers."""
+    found = (value for name, value in headers if name.lower() == "sec-websocket-protocol")
+    return [word.strip() for value in found for word in value.split(",") if word.strip()]
+
+
+async def open_upstream(
+    session: aiohttp.ClientSession, url: Any, headers: Any, *, protocols: Sequence[str], packed: bool, proxy: str | None
+) -> aiohttp.ClientWebSocketResponse:
+    """The WebSocket at the upstream. `packed`: offer to pack messages. Raises `Refused`, and what a request raises that cannot connect."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await session.ws_connect(
+                url,
+                headers=headers,
+                protocols=protocols,
+                compress=15 if packed else 0,
+                proxy=proxy,
+                max_msg_size=MESSAGE_LIMIT,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSING_SECONDS),
+            )
+    except aiohttp.WSServerHandshakeError as error:
+        _refuse(error)
+    except aiohttp.ServerDisconnectedError:
+        raise Refused(426, "the upstream closed the connection instead of opening a WebSocket", {}) from None
+    except TimeoutError:
+        raise Refused(426, f"the upstream did not open a WebSocket within {PATIENCE:.0f} s", {}) from None
+
+
+def _refuse(error: aiohttp.WSServerHandshakeError) -> NoReturn:
+    given: Mapping[str, str] = error.headers or {}
+    told = {str(name): given[name] for name in _TOLD_ALONG if name in given}
+    if error.status in _PASSED_ON:
+        raise Refused(error.status, f"the upstream refuses the WebSocket with {error.status}", told) from None
+    raise Refused(426, f"the upstream opens no WebSocket (it answered {error.status}); send plain requests", told) from None
+
+
+@dataclass(slots=True)
+class Ended:
+    """How one side of a WebSocket came to its end: the code and reason to tell the other side, and what it was in words."""
+
+    code: int
+    reason: bytes
+    why: str
+
+
+_Receiving = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+_Hear = Callable[[str], None]
+
+
+async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse, asked: _Hear, answered: _Hear) -> str:
+    """Carry messages both ways until one side ends it, and say how it ended.
+
+    `asked` hears the client before the upstream does, `answered` the upstream after the client has.
+    """
+    ways = [
+        asyncio.create_task(_carry(client, upstream, "the client", before=asked)),
+        asyncio.create_task(_carry(upstream, client, "the upstream", after=answered)),
+    ]
+    patience = _AT_ONCE
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        patience = _CLOSING_SECONDS
+    finally:  # also when the client's connection is gone: it may have said before that it closes, and with which code
+        over = [way for way in ways if way.done()]
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        ended = over[0].result() if over else Ended(_GONE, b"", "the client went away")
+        await _close(upstream.close(code=ended.code, message=ended.reason), patience)
+    await _close(client.close(code=ended.code, message=ended.reason), patience)
+    return ended.why
+
+
+async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hear | None = None, after: _Hear | None = None) -> Ended:
+    while True:
+        message = await source.receive()
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            return _ended(source, message, name)
+        text = message.data if message.type == WSMsgType.TEXT else None
+        if before is not None and text is not None:
+            before(text)
+        try:
+            await (target.send_str(message.data) if text is not None else target.send_bytes(message.data))
+        except (aiohttp.ClientError, OSError):
+            return Ended(_GONE, b"", "the connection broke")
+        if after is not None and text is not None:
+            after(text)
+
+
+def _ended(source: _Receiving, message: aiohttp.WSMessage, name: str) -> Ended:
+    if message.type == WSMsgType.CLOSE:
+        reason = (message.extra or "").encode()[:123]
+        code = message.data if isinstance(message.data, int) and _sendable(message.data) else 1000
+        return Ended(code, reason, f"{name} closed the WebSocket ({message.data or 'no code'})")
+    if message.type == WSMsgType.ERROR:
+        fault = source.exception()
+        code = int(getattr(fault, "code", None) or _GONE)
+        return Ended(code, b"", f"{name} broke the WebSocket's rules or its limit of {MESSAGE_LIMIT // 2**20} MiB a message (code {code})")
+    return Ended(_GONE, b"", f"{name} went away")
+
+
+def _sendable(code: int) -> bool:
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+async def _close(closing: Awaitable[Any], patience: float) -> None:
+    with contextlib.suppress(aiohttp.ClientError, OSError, RuntimeError, TimeoutError):
+        async with asyncio.timeout(patience):
+            await closing
