@@ -29,6 +29,7 @@ FORMATS: tuple[str, ...] = (
     "openai_jsonl",
 )
 _ENDINGS = TRANSCRIPTS
+_TRIED = ". Formats tried: "
 
 
 def read_sessions(
@@ -67,9 +68,9 @@ def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | No
                 found += 1
                 yield session
         except BadInput as error:
-            faults.append(error)
+            faults.append(in_short(error))
             if on_skip:
-                on_skip(error)
+                on_skip(faults[-1])
     if not found:
         why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(_ENDINGS)}"
         raise BadInput(f"no recorded sessions in the folder {folder}:\n{why}")
@@ -93,7 +94,18 @@ def _file(path: Path, agents: bool) -> Iterator[Session]:
             return iter(reader.sessions(source))
     if agents:
         return iter(_agents().agent_sessions(path))
-    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}. Formats tried: {', '.join((*TRANSCRIPT_FORMATS, *FORMATS))}")
+    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}{tried(FORMATS)}")
+
+
+def tried(formats: Iterable[str]) -> str:
+    """The end of a refusal: which formats a file has none of."""
+    return _TRIED + ", ".join((*TRANSCRIPT_FORMATS, *formats))
+
+
+def in_short(fault: BadInput) -> BadInput:
+    """What is wrong with one file of many: without the list of formats, which is the same for all of them."""
+    said, mark, _ = str(fault).partition(_TRIED)
+    return BadInput(said) if mark else fault
 
 
 def seen(sample: list[Any]) -> str:

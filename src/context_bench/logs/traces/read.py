@@ -10,7 +10,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Trace
-from context_bench.logs.read import seen
+from context_bench.logs.read import in_short, seen, tried
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
 from context_bench.logs.traces.calls import Workspace, events_of_call
@@ -20,7 +20,6 @@ from context_bench.logs.traces.recording import Recording
 from context_bench.logs.traces.transcribed import Recorded
 from context_bench.logs.traces.vocabulary import Vocabulary
 from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
-from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
 from context_bench.logs.transcripts import format_of, peek_at
 
 #: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general. Each is a module of
@@ -149,7 +148,7 @@ def _reader(path: Path) -> tuple[Any, Any]:
     for reader in map(_format, FORMATS):
         if reader.matches(sample) or (hasattr(reader, "told_by") and reader.told_by(path)):
             return reader, source
-    raise BadInput(f"{path}: not a trace that can be read: {seen(sample)}. Formats tried: {', '.join((*TRANSCRIPT_FORMATS, *FORMATS))}")
+    raise BadInput(f"{path}: not a trace that can be read: {seen(sample)}{tried(FORMATS)}")
 
 
 def _format(name: str) -> Any:
@@ -226,9 +225,9 @@ def _folder(folder: Path, on_skip: Callable[[BadInput], None] | None) -> Iterato
                 found += 1
                 yield recording
         except BadInput as error:
-            faults.append(error)
+            faults.append(in_short(error))
             if on_skip:
-                on_skip(error)
+                on_skip(faults[-1])
     if not found:
         why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(ENDINGS)}"
         raise BadInput(f"no traces in the folder {folder}:\n{why}")
