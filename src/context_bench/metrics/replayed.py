@@ -259,7 +259,8 @@ class SystemFigures:
         output = _reply_tokens(example, session.sent.counter.count)
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
-        session.bill.add(usage_stated, output, session.rules.price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
+        price = self.rules_for(exchange.request.model or "", session.account.hour).price
+        session.bill.add(usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
         session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
