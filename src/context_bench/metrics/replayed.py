@@ -280,10 +280,12 @@ class SystemFigures:
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
     def _lose(self, session: _Session, exchange: _Exchange) -> None:
-        """What of a whole conversation no longer arrived."""
-        model = exchange.request.model
+        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part of it."""
+        model, words = exchange.request.model, session.account.words
+        made = made_text(words).split("\n") if words else []
         sent, received = (
-            [{"role": message.role, "content": message.text} for message in each.messages] for each in (exchange.request, exchange.received)
+            [{"role": message.role, "content": _without(message.text, made)} for message in each.messages]
+            for each in (exchange.request, exchange.received)
         )
         found = fidelity(sent, received, counter=counter_for(model))
         if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
@@ -314,6 +316,13 @@ class SystemFigures:
                 **{name: value for name, value in told.items() if value is not None},
             }
         )
+
+
+def _without(text: str, lines: Sequence[str]) -> str:
+    """The text without these lines, wherever they stand in it."""
+    for line in lines:
+        text = text.replace(line, "")
+    return text
 
 
 def _stands(request: WireRequest, account: Account) -> bool:
