@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes an environment under .vendors for each program of vendors.txt, and one for the clients of tests/clients/package-lock.json: vendors.sh VENV
-set -eu
+set -euf
 venv=$1
 here=$(dirname "$0")
 mkdir -p .vendors

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,10 +149,18 @@ def _there(program: str) -> bool:
     return bool(shutil.which(program) or (program == "initdb" and list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))))
 
 
+@cache
+def _installed(vendor: str) -> bool:
+    """Whether a program's environment holds what `scripts/vendors.txt` asks for now."""
+    wanted = dict(line.split(" ", 1) for line in (VENDORS.parent / "scripts/vendors.txt").read_text().splitlines() if line[:1] not in "#")
+    ready = VENDORS / vendor / ".ready"
+    return ready.exists() and ready.read_text().strip() == wanted.get(vendor, "").strip()
+
+
 def _absent(item: pytest.Item) -> list[tuple[str, str]]:
     """What a test needs and is not there: (name, the command that brings it)."""
     programs = [name for mark in item.iter_markers("program") for name in mark.args if not _there(name)]
-    vendors = [name for mark in item.iter_markers("vendor") for name in mark.args if not (VENDORS / name / ".ready").exists()]
+    vendors = [name for mark in item.iter_markers("vendor") for name in mark.args if not _installed(name)]
     return [(name, f"apt-get install {PACKAGES.get(name, name)}") for name in programs] + [(name, "make vendors") for name in vendors]
 
 

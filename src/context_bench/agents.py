@@ -5,9 +5,9 @@ from context_bench.agents import run_agents
 
 result = run_agents(
     "bundled:repo-tasks",
-    {"base": "", "hr": "OPENAI_BASE_URL=http://localhost:8787/v1"},   # the proxy's own upstream is {tap}
+    {"base": "", "hr": "OPENAI_BASE_URL=http://localhost:18401/v1"},   # the proxy's own upstream is {tap}
     ["my-agent", "--task", "{instruction}"],
-    upstream="https://api.openai.com", tap_port=9090, trials=3,
+    upstream="https://api.openai.com", tap_port=18409, trials=3,
 )
 result.agents["against"]["hr"]["cost"]                                # {"ratio": 0.71, "low": …, "median": …}
 ```

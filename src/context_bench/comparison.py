@@ -20,7 +20,7 @@ from context_bench.core.load import different_load
 from context_bench.core.records import EvalRow, Result
 from context_bench.results import EvalResult
 
-__all__ = ["EARLIER", "candidates", "compare", "differences", "is_control", "score_of", "spreads", "within"]
+__all__ = ["EARLIER", "candidates", "compare", "differences", "is_control", "planned_margin", "score_of", "spreads", "within"]
 
 #: Arms that are there to be compared with.
 _CONTROL = re.compile(r"(full|full#2|none|tail_only|(?:head_tail|random_drop|bm25)(?:@.*)?)(?: \[.*\])?")
@@ -69,16 +69,18 @@ def compare(
     """Every system of `after` against its earlier self in `before`, paired by dataset, example and trial.
 
     Where each run has just one system they are compared whatever their names. `metric`: the score (default: the one both runs were
-    about). `margin`: loss that would still be acceptable (default as in a run); it is given after the answers were there, and the
-    result says so. `metrics`: what the summary holds (default: the mean of the score). Arms that must lose are taken from `after`, else
-    `before`. Latency and time to first token belong to the load that they were measured under: where it was not the same in both runs they
-    are left out, and a note says why, unless `any_load`. Raises `NotComparable` where the runs measured different things (see
-    `differences`) unless `force`, or share nothing.
+    about). `margin`: loss that would still be acceptable; by default the one that `after` was planned with for this score, else as in a
+    run without any. One that is first given here was chosen when the answers were there, and the result says so. `metrics`: what the
+    summary holds (default: the mean of the score). Arms that must lose are taken from `after`, else `before`. Latency and time to first
+    token belong to the load that they were measured under: where it was not the same in both runs they are left out, and a note says
+    why, unless `any_load`. Raises `NotComparable` where the runs measured different things (see `differences`) unless `force`, or share
+    nothing.
     """
     faults = differences(before, after)
     if faults and not force:
         raise NotComparable("\n".join(["the two runs measured different things:", *(f"  - {f}" for f in faults), "insist with --force"]))
     field = score_of([*before.rows, *after.rows], metric or _score_field(after) or _score_field(before) or "f1")
+    margin = planned_margin(after, field) if margin is None else margin
     compared = EvalResult(rows=[], summary={}, config={"before": _name(before), "after": _name(after)})
     load = different_load(before.manifest, after.manifest)
     timed = load is None or any_load
@@ -103,6 +105,7 @@ def within(
     if not asked:
         raise NotComparable("the run compares no system with a baseline; run with --controls, or give an earlier run")
     field = score_of(result.rows, metric or _score_field(result) or "f1")
+    margin = planned_margin(result, field) if margin is None else margin
     compared = EvalResult(rows=[], summary={}, config={"before": _name(result), "after": _name(result)})
     for name, baseline in dict.fromkeys(asked):
         _add(compared, result, result, name, baseline, field, margin, metrics, seed)
@@ -199,7 +202,10 @@ def _partners(before: Result, after: Result, systems: Sequence[str] | None) -> l
         return shared
     if len(ours) == len(theirs) == 1:
         return [(theirs[0], ours[0])]
-    raise NotComparable(f"the runs have no system in common: {', '.join(ours)} before, {', '.join(theirs)} now")
+    raise NotComparable(
+        f"the runs have no system of yours in common: {', '.join(ours)} before, {', '.join(theirs)} now (controls are compared where "
+        f"they are named with --system); all arms: {', '.join(before.summary)} before, {', '.join(after.summary)} now"
+    )
 
 
 def _add(
@@ -249,6 +255,15 @@ def _add(
     compared.notes += found.notes
     if left := max(len(rows[label]), len(rows[name])) - len(shared):
         compared.notes.append(f"{name}: {left:,} rows are in one run only; they are left out of every figure here.")
+
+
+def planned_margin(result: Result, field: str) -> float | None:
+    """The margin that was written down for this score before the run's first call; `None` if none was given."""
+    planned = result.manifest.get("margin")
+    if not isinstance(planned, Mapping) or planned.get("score_field") not in (None, field):
+        return None
+    value = planned.get("value")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _chosen_after(result: Result, field: str, margin: float | None) -> str:
@@ -330,8 +345,10 @@ def _name(result: Result) -> str:
 def _manifest(before: Result, after: Result, field: str, margin: float | None) -> dict[str, Any]:
     if margin is not None and not 0 < margin < 1:
         raise BadInput(f"margin is {margin}; expected a loss of score between 0 and 1, such as 0.02")
+    planned = margin is not None and margin == planned_margin(after, field)
+    rule = "default" if margin is None else "given before the run" if planned else "given after the runs"
     return {
         "compared": [before.manifest, after.manifest],
-        "margin": {"value": margin, "rule": "given after the runs" if margin is not None else "default", "score_field": field},
+        "margin": {"value": margin, "rule": rule, "score_field": field},
         "datasets": after.manifest.get("datasets", []),
     }

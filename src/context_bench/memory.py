@@ -100,8 +100,12 @@ def evaluate_memory(
     `conversation_id`, `turn_count`. A failed ingest or query is an error on the row, never an empty answer.
     """
     from context_bench.runner import evaluate
+    from context_bench.systems.memories._fresh import check_separable
 
     bridges = [_bridged(system) for system in (systems if isinstance(systems, Sequence) else [systems])]
+    if isinstance(dataset, Sequence) and len(dataset[:max_examples]) * more.get("trials", 1) > 1:
+        for bridge in bridges:
+            check_separable(bridge.memory, bridge.name)
     known: dict[str, tuple[int, int]] = {}
     counted = 0
 

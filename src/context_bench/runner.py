@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
+from context_bench.core.ranks import unranked
 from context_bench.core.records import EvalRow
 from context_bench.results import EvalResult
 
@@ -248,11 +249,14 @@ def _add_numbers(
             chosen_after=chosen_after,
             aside=without_context(manifest),
             uncalibrated=_uncalibrated(manifest, field),
+            unranked=unranked(manifest),
+            by_cluster=any(manifest.get(family) for family in ("memory", "compression", "agents")),
         )
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)
         result.comparisons.extend(found.comparisons)
         result.by_type.extend(found.by_type)
+        result.lifts.extend(found.lifts)
         result.wire.update(found.wire)
         result.failures.update(found.failures)
         result.notes.extend(note for note in found.notes if note not in result.notes)

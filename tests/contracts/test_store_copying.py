@@ -10,11 +10,13 @@ from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call
 from context_bench.engine import copy_run, list_runs, open_store, purge, rescore, rows, run_of, setups, spent
 from context_bench.engine.store import schema
+from context_bench.engine.store.browsing import listed
 from context_bench.engine.store.copying import rows as copied_rows
 from context_bench.engine.store.postgres import StoreLost
 from context_bench.metrics import MeanScore
 from context_bench.reports.output import render
 from context_bench.runner import collect, details
+from context_bench.viewer.library import Library
 
 #: What does not hang on the kind of store is tried with files.
 of_files = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
@@ -110,6 +112,9 @@ async def test_a_copy_gives_the_same_reports_and_holds_each_thing_once(store, el
     assert copy_run(store, elsewhere, "r").there
     copy_run(store, elsewhere, "first")
     assert reports(elsewhere, "first") == reports(store, "first")
+    assert [run.name for run in list_runs(elsewhere)] == [run.name for run in list_runs(store)] == ["r", "first"]  # as they were started
+    assert [run.name for run in listed(elsewhere)[0]] == ["r", "first"]
+    assert [run.name for run in Library(elsewhere).two_runs(["r", "first"])] == ["first", "r"]  # the earlier one, though it came later
     purge(elsewhere, older_than=0)
     assert not any(counted(elsewhere)[table] for table in ("outputs", "scores", "calls", "forwarded", "bodies", "setups"))
 

@@ -29,7 +29,7 @@ _spec.loader.exec_module(traces)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: Ports that the pages write, and what they stand for.
-TAP, FRONT, PROXIES, SERVERS = "9090", "8080", ("8787", "7878"), ("8000", "8888", "9000")
+TAP, FRONT, PROXIES, READER, SERVERS = "18409", "18400", ("18401", "18402"), "8080", ("8000", "8888", "9000")
 
 
 def _free_port():
@@ -81,7 +81,7 @@ class World:
 
     def __init__(self, folder, model, judge):
         self.folder, self.model, self.judge = folder, model, judge
-        self.ports = {port: _free_port() for port in (TAP, FRONT, *PROXIES, *SERVERS)}
+        self.ports = {port: _free_port() for port in (TAP, FRONT, *PROXIES, READER, *SERVERS)}
 
     def standing_in(self, text):
         """The same text with addresses of loopback."""
@@ -97,8 +97,8 @@ class World:
         for habit, port in zip(("halves", "nothing"), PROXIES, strict=True):
             if f":{port}" in text and f"--port {port}" not in text:
                 started.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{self.ports[TAP]}", int(self.ports[port])))
-        if re.search(rf"(127\.0\.0\.1|localhost):{FRONT}", text) and "--front" not in text:
-            started.enter_context(Reader(int(self.ports[FRONT])))
+        if re.search(rf"(127\.0\.0\.1|localhost):{READER}", text):
+            started.enter_context(Reader(int(self.ports[READER])))
         return started
 
 

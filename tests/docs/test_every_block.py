@@ -2,7 +2,7 @@
 
 Python runs in one namespace per page and prints what the block after it shows; a block that begins with `# name.py` (or `.toml`, …) is that
 file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports, and with fewer examples; our own commands
-run in this process. What a page leaves behind is looked at in `outcomes.py`.
+run in this process. The recipes are run by `test_recipes.py`. What a page leaves behind is looked at in `outcomes.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -33,6 +31,10 @@ import outcomes  # noqa: E402
 import reference  # noqa: E402
 
 PAGES = {page.relative_to(ROOT).as_posix(): documentation.blocks(page) for page in documentation.pages()}
+#: Pages whose blocks are pasted as they are, into programs of their own.
+RECIPES = "docs/recipes/"
+#: Pages on which an agent is started.
+WALLED = {"docs/guide/agents.md", "docs/guide/tasks.md"}
 LANGUAGES = {"python", "sh", "toml", "json", "jsonl", "yaml", "text", ""}
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 #: The same commands on less: what is measured is not what these pages are tested for.
@@ -90,15 +92,12 @@ def run_shell(block, world):
     less = block.text
     for pattern, smaller in LESS:
         less = re.sub(pattern, smaller, less, flags=re.M)
-    with world.proxies(block.text), contextlib.ExitStack() as serving:
+    with world.proxies(block.text):
         text = HERE.sub(written, world.standing_in(less))
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["export"]:
                 os.environ.update(word.split("=", 1) for word in words[1:])
-            elif words[:1] == ["context-bench"] and words[-1] == "&":
-                serving.callback(ended, subprocess.Popen(words[:-1]))
-                until_it_listens(words[words.index("--port") + 1])
             elif words[:1] == ["context-bench"] and not SHELL.search(QUOTED.sub("", line)):
                 if tuple(words) in DONE:
                     continue
@@ -106,7 +105,7 @@ def run_shell(block, world):
                     DONE.add(tuple(words))
                 code = main(expanded(words[1:]))
                 assert code in allowed(words), f"{block.place}: {shlex.join(words)}"
-            elif words and not line.startswith(WAITING):
+            elif words:
                 in_a_shell(line, block)
 
 
@@ -114,11 +113,10 @@ def run_shell(block, world):
 DONE = set()
 ALONE = {"memory", "power", "datasets", "version"}
 
-#: A file that is written out in a block; quoted words; what makes a line one for a shell; what waits for or ends a server (done here).
+#: A file that is written out in a block; quoted words; what makes a line one for a shell.
 HERE = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END\n", re.M | re.S)
 QUOTED = re.compile(r"'[^']*'|#.*")
 SHELL = re.compile(r"[|&<>$;]")
-WAITING = ("until curl", "kill $!")
 
 
 def written(found):
@@ -129,21 +127,6 @@ def written(found):
 def in_a_shell(line, block):
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True, timeout=180)
     assert done.returncode in allowed(line.split()), f"{block.place}\n{done.stdout}{done.stderr}"
-
-
-def until_it_listens(port):
-    """Wait for a server of a block, as its page does."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port))):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"nothing listens at {port}")
-
-
-def ended(program):
-    program.terminate()
-    program.wait(60)
 
 
 def allowed(words):
@@ -159,8 +142,14 @@ def expanded(words):
     return told
 
 
-@pytest.mark.program("bwrap")
-@pytest.mark.parametrize("page", [name for name, found in PAGES.items() if any(not block.reason for block in found)])
+def executed():
+    """The pages with something to run; what starts an agent needs walls for it."""
+    for page, found in PAGES.items():
+        if not page.startswith(RECIPES) and any(not block.reason for block in found):
+            yield pytest.param(page, marks=[pytest.mark.program("bwrap")] if page in WALLED else [])
+
+
+@pytest.mark.parametrize("page", list(executed()))
 def test_blocks_run_as_written(page, world, given, capsys):
     given(page)
     capsys.readouterr()

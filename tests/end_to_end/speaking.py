@@ -12,6 +12,8 @@ import aiohttp
 from aiohttp import web
 
 KEY = "Bearer sk-the-clients-own-key-0123456789"
+#: What no provider should send.
+ODD_EVENTS = ("{", "[]", "7", '{"type": []}', '{"type": {"a": 1}, "stream_id": [2]}', '{"type": "response.output_item.done"}', "[" * 9000)
 TOOLS = [{"type": "function", "name": "shell", "parameters": {"type": "object"}}]
 
 
@@ -20,7 +22,7 @@ class Speaking:
 
     `refuse`: the status of every upgrade that is refused instead. `odd`: what to do with the request of this number (from 1): `error` is
     an error event with status 429, `failed` fails it at its end; in the middle of the answer `within` sends an error event, `cut` closes
-    the socket, `hang` falls silent.
+    the socket, `hang` falls silent, `events` sends odd ones first.
     Plain requests are answered too. `asked`: the messages as they came, `full`: what each stood for, `told`: the usage that each was told.
     """
 
@@ -83,6 +85,8 @@ class Speaking:
         self.told.append(response["usage"])
         self._history[response["id"]] = [*self.full[-1], *response["output"]]
         await socket.send_json({"type": "response.created", "response": {**response, "output": [], "status": "in_progress"}, **lane})
+        for event in ODD_EVENTS if odd == "events" else ():
+            await socket.send_str(event)
         if odd == "within":
             await socket.send_json({"type": "error", "error": {"type": "server_error", "message": "broken"}, **lane})
             return True

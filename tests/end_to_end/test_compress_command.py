@@ -55,6 +55,9 @@ def test_the_order_is_the_expected_one(report):
     index = report["compression"]["systems"]["anchored"]["retention"]
     assert 0.4 < index["low"] < index["value"] <= 1
     assert report["compression"]["systems"]["anchored"]["lift"]["difference"] > 0
+    lift = next(each for each in report["lifts"] if each["system"] == "anchored")
+    assert lift["difference"] == report["compression"]["systems"]["anchored"]["lift"]["difference"]
+    assert f"anchored keeps {100 * index['value']:.0f} % of what the history is worth, truncation to the same size " in lift["sentence"]
 
 
 def test_ten_sessions_and_an_interval_for_every_number(report):

@@ -1,10 +1,18 @@
 """The doctor finds what a proxy does, in front of a real tap and a real model server; it claims nothing that it has not seen."""
 
+import asyncio
+import contextlib
 import json
+import os
+import re
 import socket
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
+from context_bench.__main__ import main
 from context_bench.core.records import plain
 from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
@@ -17,6 +25,7 @@ from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 
 KEY = "sk-the-real-upstream-key"
+HEADROOM = Path(__file__).parents[2] / ".vendors/headroom/bin/headroom"
 SLOW_STREAM = {"when": {"stream": True, "wire": "openai-chat"}, "text": "one two three four five six seven eight", "chunk_delay": 0.03}
 
 
@@ -131,8 +140,8 @@ async def test_streams_that_are_held_back():
     assert "held back" in findings["streaming"].detail
 
 
-async def meddling(change, routes=("chat", "messages", "responses")):
-    """Findings about a proxy that edits bodies with `change(body)` and offers only some routes."""
+async def meddling(change, routes=("chat", "messages", "responses"), **options):
+    """Findings about a proxy that edits bodies with `change(body)` and offers only some routes; `options` of the tap."""
 
     async def edit(request):
         if request.wire == "models" or not any(route in request.target for route in routes):
@@ -140,7 +149,7 @@ async def meddling(change, routes=("chat", "messages", "responses")):
         body = request.body
         return request if body is None else request.with_body(change(body) or body)
 
-    async with model_server() as model, Tap(model.url, upstream_key=KEY) as tap:
+    async with model_server() as model, Tap(model.url, upstream_key=KEY, **options) as tap:
         proxy = Relay(tap.url, edit)
         await proxy.start()
         try:
@@ -209,9 +218,7 @@ async def test_without_a_tap_only_what_shows_is_told():
 
 
 async def test_nobody_there():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     (finding,) = await examine(url)
     assert finding.status == "fail"
     assert url in finding.detail
@@ -230,3 +237,190 @@ async def test_something_that_is_no_proxy_at_all(reply):
         await server.stop()
     assert findings["route chat completions"].status == "fail"
     assert "roles" not in findings
+
+
+async def test_signed_blocks_of_the_turn_in_progress():
+    """What a proxy does to them is found with bodies and without; thinking of a turn that is over may go."""
+
+    def change(body):
+        for message in body.get("messages", []):
+            if isinstance(message["content"], list):
+                message["content"] = [part for part in message["content"] if part["type"] != "thinking"]
+        if isinstance(body.get("input"), list):
+            body["input"] = [{**item, "encrypted_content": "b3RoZXI="} if item["type"] == "reasoning" else item for item in body["input"]]
+
+    findings = await meddling(change)
+    assert bad(findings) - {"route models"} == {"thinking blocks", "reasoning items"}
+    assert findings["thinking blocks"].status == findings["reasoning items"].status == "fail"
+    assert "thinking_changed: message 3: its thinking is gone" in findings["thinking blocks"].detail
+    assert "reasoning_item_lost" in findings["reasoning items"].detail
+    little = await meddling(change, record="meta")
+    assert little["thinking blocks"].detail == "dropped from the turn in progress"
+    assert "not visible" in little["reasoning items"].detail
+    alone = await meddling(lambda body: None, routes=("chat",))
+    assert "thinking blocks" not in alone
+    assert "reasoning items" not in alone
+
+
+async def test_tools_are_named_and_other_words_for_them_are_no_fault():
+    def adds(body):
+        if "tools" in body:
+            name = {"name": "headroom_retrieve", "description": "More.", "parameters": {"type": "object"}}
+            body["tools"].append({"type": "function", "function": name})
+
+    def describes(body):
+        for tool in body.get("tools", []):
+            tool.get("function", tool).pop("description")
+
+    added, described = await meddling(adds, routes=("chat",)), await meddling(describes, routes=("chat",))
+    assert added["tools"].status == "warn"
+    assert added["tools"].detail == "tool-result: tool_added headroom_retrieve; openai-agent: tool_added headroom_retrieve"
+    assert described["tools"].status == "ok"
+    assert "in other words" in described["tools"].detail
+
+
+def doctored(url, port, capsys, *more):
+    """What the command says about the proxy at `url` whose upstream is the tap's port."""
+    code = main(["doctor", "--proxy", url, "--tap", str(port), "--json", *more])
+    return code, {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_commands_own_upstream_streams_slowly_enough_and_packs_its_replies(capsys):
+    port = free_port()
+    with MisbehavingProxy("nothing", f"http://127.0.0.1:{port}") as faithful:
+        code, findings = doctored(faithful.url, port, capsys)
+    assert code == 0
+    assert findings["streaming"]["detail"].count("passed on as it comes") == 3
+    assert findings["packed replies"]["detail"] == "gzip and deflate passed on, and readable"
+    with MisbehavingProxy("buffers", f"http://127.0.0.1:{port}") as late:
+        code, findings = doctored(late.url, port, capsys)
+    assert findings["streaming"]["status"] == "warn"
+    assert "responses: the stream is held back" in findings["streaming"]["detail"]
+    assert findings["packed replies"]["status"] == "fail"  # it loses the header that says how they are packed
+    assert "a reply with gzip: marked as not packed" in findings["packed replies"]["detail"]
+
+
+async def raw_server(answer):
+    """Connections of a server that does what HTTP libraries would not; `answer(writer, path, number of the request on its connection)`."""
+
+    async def serve(reader, writer):
+        number = 0
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = re.search(r"(?i)content-length: (\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                number += 1
+                if not await answer(writer, head.split()[1], number):
+                    writer.transport.abort()
+                    return
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+async def test_the_failure_of_one_route_is_not_that_of_the_next():
+    """After a 500 the server ends the connection as soon as the next request has come: that is no finding about the next route."""
+
+    async def answer(writer, path, number):
+        if number > 1:
+            return False
+        status = "500 Internal Server Error" if path.startswith("/v1/messages") else "404 Not Found"
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: 4\r\n\r\nsad.".encode())
+        return True
+
+    async with await raw_server(answer) as server:
+        port = server.sockets[0].getsockname()[1]
+        findings = {finding.name: finding for finding in await examine(f"http://127.0.0.1:{port}")}
+    assert findings["route messages"].status == "fail"
+    assert "HTTP 500" in findings["route messages"].detail
+    assert findings["route responses"].status == "warn"
+    assert findings["route responses"].detail == "not offered (HTTP 404)"
+
+
+async def refused(status, body, *offered):
+    """Findings about a proxy that refuses every question so and lists these models, and the URL that it should have as its upstream."""
+
+    async def refuse(request):
+        if request.wire == "models" and offered:
+            return Answer([json.dumps({"object": "list", "data": [{"id": name} for name in offered]}).encode()])
+        return Answer([json.dumps(body).encode()], status)
+
+    async with ModelServer(Echo()) as model, Tap(model.url) as tap:
+        proxy = Relay(tap.url, refuse)
+        await proxy.start()
+        try:
+            return {finding.name: finding for finding in await examine(proxy.url, tap)}, tap.url
+        finally:
+            await proxy.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            400,
+            "/chat/completions: Invalid model name passed in model=gpt-4o-mini. Call `/v1/models` to view available models for your key.",
+        ),
+        (404, "The model `gpt-4o-mini` does not exist or you do not have access to it."),
+        (404, "model: gpt-4o-mini was not found"),
+        (400, "The requested model is not supported."),
+        (503, "model gpt-4o-mini is not configured"),
+    ],
+)
+async def test_a_model_that_the_proxy_does_not_have(status, words):
+    findings, url = await refused(status, {"error": {"message": words, "type": "invalid_request_error"}}, "gpt-4.1", "claude-sonnet-4-5")
+    for name in ("route chat completions", "route messages", "route responses", "seen by the tap"):
+        assert findings[name].status == "fail"
+        assert "'gpt-4o-mini' is not configured" in findings[name].detail
+        assert findings[name].advice == "give --model NAME, one that the proxy has: gpt-4.1, claude-sonnet-4-5"
+    assert url not in findings["seen by the tap"].advice
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (404, "Not Found"),
+        (404, "no such route: /v1/models/messages"),
+        (500, "the model broke"),
+        (429, "No deployments available for selected model, try again"),
+    ],
+)
+async def test_other_refusals_are_not_put_on_the_model(status, words):
+    findings, url = await refused(status, {"detail": words})
+    assert url in findings["seen by the tap"].advice
+    assert not any("--model" in finding.advice for finding in findings.values())
+
+
+@contextlib.contextmanager
+def headroom(upstream_port):
+    port, upstream = free_port(), f"http://127.0.0.1:{upstream_port}"
+    options = ["--port", str(port), "--no-telemetry", "--openai-api-url", upstream, "--anthropic-api-url", upstream]
+    quiet, env = subprocess.DEVNULL, {**os.environ, "NO_PROXY": "127.0.0.1"}
+    process = subprocess.Popen([HEADROOM, "proxy", *options], stdout=quiet, stderr=quiet, env=env)
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.vendor("headroom")
+def test_a_proxy_from_the_package_index_that_adds_a_tool(capsys):
+    port = free_port()
+    with headroom(port) as url:
+        code, findings = doctored(url, port, capsys)
+    assert code == 0
+    assert "tool_added headroom_retrieve" in findings["tools"]["detail"]
+    assert findings["streaming"]["detail"].count("passed on as it comes") == 3
+    for name in ("thinking blocks", "reasoning items", "packed replies", "roles", "cache_control"):
+        assert findings[name]["status"] == "ok"

@@ -151,6 +151,7 @@ def test_what_cannot_be_run_is_said_as_documented(bench, place):
     (place / "empty.jsonl").write_text("")
     for dataset, said in (
         ("nosuch", "^Unknown dataset.*hotpotqa"),
+        ("hotpotqqa", r"^Unknown dataset 'hotpotqqa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, .{1,90}$"),
         ("hotpotqa:x", "does not accept a :config suffix"),
         ("./empty.jsonl", "No examples loaded"),
     ):

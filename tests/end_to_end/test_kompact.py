@@ -32,7 +32,8 @@ def free_port() -> int:
 @contextlib.asynccontextmanager
 async def kompact(upstream_port: int) -> AsyncIterator[str]:
     port = free_port()
-    options = ["--host", "127.0.0.1", "--port", str(port), "--no-otel", "--openai-base-url", f"http://127.0.0.1:{upstream_port}"]
+    upstream = f"http://127.0.0.1:{upstream_port}"
+    options = ["--host", "127.0.0.1", "--port", str(port), "--no-otel", "--openai-base-url", upstream, "--anthropic-base-url", upstream]
     env = {**os.environ, "NO_PROXY": "127.0.0.1"}
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(str(KOMPACT), "proxy", *options, stdout=quiet, stderr=quiet, env=env)
@@ -146,3 +147,23 @@ async def test_kompact_over_a_whole_session(tmp_path):
     assert wire["forwarded"] < wire["sent"] == found["wire"]["full"]["forwarded"]
     for own, cut in zip(rows["kompact"], rows["head_tail@kompact"], strict=True):
         assert cut["metadata"]["budget"] == own["metadata"]["tokens_after"] < own["metadata"]["tokens_before"]
+
+
+async def test_the_doctor_finds_what_kompact_does_to_agents(tmp_path):
+    """Roles, cache marks and signed thinking of the turn in progress are lost; a packed stream loses the header that says so."""
+    tap = free_port()
+    async with kompact(tap) as proxy:
+        command = [sys.executable, "-m", "context_bench", "doctor", "--proxy", proxy, "--tap", str(tap), "--json"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+    assert process.returncode == 1
+    found = {finding["name"]: finding for finding in json.loads(out)}
+    assert {name for name, finding in found.items() if finding["status"] == "fail"} == {"roles", "cache_control", "thinking blocks"}
+    assert "its thinking is gone" in found["thinking blocks"]["detail"]
+    assert found["streaming"]["detail"].count("passed on as it comes") == 2
+    assert found["packed replies"]["status"] == "warn"
+    assert found["route responses"]["detail"] == "not offered (HTTP 404)"
+    assert found["tools"]["status"] == found["parameters"]["status"] == "ok"
+    assert {name for name in found if name.startswith("shape ") and "JSON rows −" in found[name]["detail"]} == {
+        f"shape {shape}" for shape in ("plain-system", "plain-user", "tool-result", "claude-code", "openai-agent")
+    }

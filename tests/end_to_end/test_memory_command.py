@@ -119,7 +119,12 @@ def test_without_a_reader_retrieval_is_measured_against_word_search(place, capsy
     assert run_line(line) == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["baseline"] for one in found["comparisons"]} == {"bm25"}
-    assert {"recall_at_60_tokens", "recall_at_10", "mrr"} <= found["estimates"]["oracle"].keys()
+    ranked = {"recall_at_60_tokens", "recall_at_10", "mrr", "mean_score", "pass_rate"}
+    assert ranked <= found["estimates"]["bm25"].keys()
+    for name in ("oracle", "full_context"):  # they do not rank: no figures, no verdict
+        assert not ranked & (found["estimates"][name].keys() | found["summary"][name].keys())
+        assert "evidence_recall" in found["estimates"][name]
+        assert name not in {one["system"] for one in found["comparisons"]}
     assert not any("f1" in row["scores"] for row in found["rows"])
     assert {row["metadata"]["qa_type"] for row in found["rows"]} == {"single", "update-latest", "update-previous", "update-count"}
 
@@ -166,3 +171,71 @@ def test_a_dry_run_counts_what_readers_would_be_sent(place, capsys):
     assert float(re.search(r"worst-case money: \$([\d.]+)", told)[1]) > tokens / 1000
     assert run_line([*line, "--reader", "none"]) == 0
     assert " 0 calls, 0 prompt tokens" in capsys.readouterr().out
+
+
+PLAIN = """
+class Plain:
+    def __init__(self):
+        self.texts = []
+
+    def add(self, text):
+        self.texts.append(text)
+
+    def search(self, query, k):
+        assert len(self.texts) == 40, "it holds more than one conversation"
+        return self.texts[-k:]
+
+
+def shared(made=Plain()):
+    return made
+
+
+class Odd(Plain):
+    def search(self, query, k, index):
+        return []
+
+
+one = Plain()
+"""
+
+
+def test_a_class_is_made_anew_for_each_conversation_and_an_object_that_cannot_be_emptied_is_refused(place, capsys, monkeypatch):
+    (place / "plain_memories.py").write_text(PLAIN)
+    monkeypatch.syspath_prepend(place)
+    lab = ("memory", "--dataset", "bundled:recall-lab:turns=40", "--reader", "none", "--no-floors", "--quiet", "--questions", "3")
+    assert run_line([*lab, "-n", "2", "--system", "py:plain_memories:Plain", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [record["output"]["items"] for record in found["setups"]] == [40, 40]
+    assert not any(row.get("errors") for row in found["rows"])
+    for target in ("shared", "one"):
+        assert run_line([*lab, "-n", "2", "--system", f"py:plain_memories:{target}"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "has neither namespace(), reset() nor delete_all()" in said
+        assert "name its class" in said
+    assert run_line([*lab, "-n", "1", "--system", "py:plain_memories:one"]) == 0
+    assert run_line([*lab, "-n", "1", "--system", "py:plain_memories:Odd"]) == 2
+    assert "missing a required argument: 'index'; expected one that takes a question" in " ".join(capsys.readouterr().err.split())
+    described = 'base_url = "http://127.0.0.1:1"\n[add]\npath = "/a"\nbody = "{content}"\n[search]\npath = "/s"\nbody = "{query}"\n'
+    (place / "notes.toml").write_text(described)
+    (place / "notes-cli.toml").write_text('store = ["false", "{content}"]\nrecall = ["false", "{query}"]\n')
+    for spec, words in (("http:notes.toml", "say {namespace} in all of"), ("cli:notes-cli.toml", "or give `reset`")):
+        assert run_line([*lab, "-n", "2", "--system", spec]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_that_nobody_could_have_won_says_so_once_and_first(place, capsys):
+    """The documented line, with a memory in place of the slow one: 6 conversations."""
+    line = ("memory", "--system", "bm25", "--system", "bm25:path=other.db", "--dataset", "bundled:recall-lab:turns=40", "--reader", "none")
+    assert run_line([*line, "-n", "6", "--quiet", "--run", "few", "--output", "html", "--out", "few.html"]) == 0
+    assert run_line(["show", "few"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    first = shown.partition("Verdicts ")[2]
+    assert first.startswith(
+        "insensitive This run could not tell the ceiling (oracle) from bm25: no memory could have won. Ask again with -n "
+    )
+    assert shown.count("could not tell the ceiling") == 1
+    assert "would decide" not in shown
+    assert "full_context: inferior" not in shown
+    page = (place / "few.html").read_text()
+    assert page.count("This run could not tell the ceiling") >= 1
+    assert "full_context: inferior" not in page

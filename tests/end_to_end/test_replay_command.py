@@ -16,7 +16,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 COUNT = bpe_openai.get_encoding("o200k_base")
 TOOLS = [{"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}]
@@ -70,8 +70,10 @@ def behind(*habits):
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with ExitStack() as stack:
-        proxies = [stack.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{port}")) for habit in habits]
-        named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
+        made = {habit: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for habit in habits if isinstance(habit, str)}
+        proxies = [stack.enter_context(made.get(habit) or Rewriting(in_body(habit), f"http://127.0.0.1:{port}")) for habit in habits]
+        names = [getattr(habit, "__name__", habit) for habit in habits]
+        named = [part for name, proxy in zip(names, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", name)]
         yield [*named, "--tap", str(port), "--quiet"]
 
 
@@ -189,6 +191,27 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
     assert (nothing["violations"], nothing["unseen"], nothing["failed"], nothing["sessions"]) == ({}, 0, 0, 2)
 
 
+def test_what_shortens_is_held_against_truncation_to_the_same_size(tmp_path, capsys):
+    """Half of every text is kept by the proxy: its first half; what truncation of the whole to that size keeps is counted beside it."""
+    path = tmp_path / "log.jsonl"
+    lines = [{"model": "gpt-4o", "messages": conversation(str(n), 2), "tools": TOOLS, "session_id": str(n)} for n in range(7)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with behind("nothing", "halves") as arms, serving(Echo()) as upstream:
+        report = replay(tmp_path, path, [*arms, "--upstream", upstream.url])
+    [lift] = report["lifts"]
+    assert (lift["system"], lift["baseline"], lift["n"], lift["clusters"]) == ("halves", "truncation to the same size", 7, 7)
+    kept = report["replay"]["systems"]["halves"]["fidelity"]["retained"]
+    assert lift["sentence"].startswith(
+        f"halves keeps {100 * kept:.0f} % of a conversation's atoms (names, numbers, paths …), truncation to "
+    )
+    assert lift["low"] <= lift["difference"] <= lift["high"]
+    assert lift["verdict"] in ("better", "inferior", "undecided", "non-inferior")
+    capsys.readouterr()
+    assert main(["show", "replay", "--store", str(tmp_path / "store.db")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.index("of a conversation's atoms") < told.index("the sessions cost")
+
+
 def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     store, texts = str(tmp_path / "store.db"), []
     with behind("nothing", "halves", "rewrites-history", "calls-twice", "user-only") as arms:
@@ -208,6 +231,27 @@ def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     assert systems["calls-twice"]["cache"] == systems["nothing"]["cache"]  # the proxy's own calls are no prompts of the session
     assert systems["user-only"]["violations"]["system_role_lost"] == {"times": 12, "requests": 12}
     assert systems["user-only"]["violations"]["assistant_role_changed"]["times"] == 2 * sum(range(6))
+
+
+def test_tools_that_a_proxy_adds_are_named_and_words_about_tools_are_told_apart(recorded, tmp_path, capsys):
+    def adds(body):
+        if "tools" not in body:
+            return
+        body["tools"][0]["function"]["description"] = "Read."
+        body["tools"].append({"type": "function", "function": {"name": "headroom_retrieve", "parameters": {"type": "object"}}})
+
+    with behind(adds) as arms:
+        report = replay(tmp_path, recorded, [*arms, "--upstream", "echo"])
+        limits = ["--max", "tool_schema_changed=0", "--max", "violations=12", "--max", "tool_annotation_changed=12"]
+        assert main(["compress", "wire", str(recorded), *arms, "--store", str(tmp_path / "store.db"), *limits]) == 4
+    capsys.readouterr()
+    assert report["replay"]["systems"]["adds"]["violations"] == {
+        "tool_added": {"times": 12, "requests": 12, "tools": {"headroom_retrieve": 12}},
+        "tool_annotation_changed": {"times": 12, "requests": 12, "tools": {"read": 12}},
+    }
+    assert report["wire"]["adds"]["violations"] == 12
+    assert main(["show", "replay", "--store", str(tmp_path / "store.db"), "--output", "markdown"]) == 0
+    assert "| adds | tool_added headroom_retrieve | 12 |" in capsys.readouterr().out.replace("\\", "")
 
 
 def test_every_format_tells_the_same_and_says_what_a_replay_cannot_see(recorded, tmp_path, capsys):

@@ -3,6 +3,9 @@
 import asyncio
 import gzip
 import json
+import re
+import socket
+import sys
 
 import aiohttp
 import pytest
@@ -30,6 +33,36 @@ async def send(url, request, **headers):
         session.post(url + request.path, data=json.dumps(request.body).encode(), headers={**request.headers, **headers}) as reply,
     ):
         return reply.status, await reply.read(), reply.headers
+
+
+SERVED_CLIENT = """
+import json, os, sys, urllib.request
+body = {"model": "gpt-4o", "max_tokens": 5, "messages": [{"role": "user", "content": "Say it."}]}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode())
+request.add_header("Content-Type", "application/json")
+assert b"fine" in urllib.request.urlopen(request).read()
+print(os.environ["ANTHROPIC_BASE_URL"], sys.argv[1:])
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("port", ["0", None])
+async def test_a_command_runs_once_it_serves_and_ends_it(port, tmp_path):
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+    async with ModelServer(Scripted({"default": "fine"})) as server:
+        client = [sys.executable, "-c", SERVED_CLIENT, "--help", "x"]
+        line = ["serve", "--system", "full", "--port", port, "--upstream", server.url, "--", *client]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "context_bench", *line, cwd=tmp_path, stdout=pipe, stderr=pipe)
+        out, error = await process.communicate()
+    assert process.returncode == 7, error.decode()
+    assert re.fullmatch(rf"http://127.0.0.1:{port if port != '0' else r'[0-9]+'} \['--help', 'x'\]\n", out.decode())
+    assert "full on http://127.0.0.1:" in error.decode()
+    assert "ends with " in error.decode()
+    assert server.seen == 1
 
 
 class Halver:

@@ -10,7 +10,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 
-from .speaking import KEY, Caller, Speaking, calling, refused
+from .speaking import KEY, ODD_EVENTS, Caller, Speaking, calling, refused
 
 
 def spoken(tap: Tap) -> list:
@@ -133,6 +133,18 @@ async def bytes_of(url: str, sent: bytes) -> bytes:
     heard = await asyncio.wait_for(reader.read(), 10)
     writer.close()
     return heard
+
+
+async def test_odd_events_go_through_and_change_nothing():
+    async with Speaking(odd={1: "events"}) as provider, Tap(provider.url) as tap:
+        async with calling(tap.url) as caller:
+            said = {"type": "response.create", "model": "m", "input": [{"role": "user", "content": "a"}]}
+            await caller.socket.send_json(said)
+            heard = [(await caller.socket.receive(timeout=5)).data for _ in range(1 + len(ODD_EVENTS) + 3)]
+        [record] = await records(tap)
+    assert heard[1 : 1 + len(ODD_EVENTS)] == list(ODD_EVENTS)
+    assert record.status == 200
+    assert record.usage.output_tokens == 9
 
 
 async def test_lanes_are_told_apart():

@@ -217,19 +217,27 @@ CASES = [
         lambda body: rewritten_keys(at(*READ, 2)(body)),
     ),
     ("tool_arguments_changed", "codex", put((*ITEMS, -2, "name"), "bash"), put((*ITEMS, -1, "output"), "[cut]")),
-    ("tool_schema_changed", "openai-agent", drop(*TOOL, "parameters", "required"), put((*TOOL, "description"), "Read it.")),
     (
-        "tool_schema_changed",
+        "tool_added",
+        "codex",
+        lambda body: body["tools"].append({**body["tools"][0], "name": "retrieve"}),
+        put(("tools", 0, "description"), "Run it."),
+    ),
+    ("tool_removed", "claude-code", lambda body: body["tools"].pop(), put(("tools", 0, "description"), "Run.")),
+    ("tool_meaning_changed", "openai-agent", drop(*TOOL, "parameters", "required"), put((*TOOL, "description"), "Read it.")),
+    (
+        "tool_meaning_changed",
         "claude-code",
-        lambda body: body["tools"].pop(),
+        drop("tools", 0, "input_schema", "properties", "description"),
         lambda body: at("tools", 1, "input_schema", "properties", "limit")(body).update(description="lines"),
     ),
     (
-        "tool_schema_changed",
+        "tool_annotation_changed",
         "claude-code",
-        drop("tools", 0, "input_schema", "properties", "description"),
-        put(("tools", 0, "description"), "Run."),
+        put(("tools", 0, "input_schema", "$schema"), "https://json-schema.org/draft/2020-12/schema"),
+        lambda body: rewritten_keys(body["tools"][0]),
     ),
+    ("tool_annotation_changed", "openai-agent", drop(*TOOL, "description"), put((*TOOL, "title"), None)),
     ("tool_choice_changed", "openai-agent", put(("tool_choice",), "required"), drop("tool_choice")),
     (
         "tool_choice_changed",
@@ -310,7 +318,7 @@ async def test_who_commits_it_is_told_and_who_comes_close_is_not(kind, shape, co
         model.requests.clear()
         _, (near,) = await through(Rewriting(in_body(close), model.url), request, model)
     assert kind in kinds(found(request, data, bad))
-    assert kinds(found(request, data, near)) <= {"json_reserialised", "cache_control_lost"} - {kind}
+    assert kinds(found(request, data, near)) <= {"json_reserialised", "cache_control_lost", "tool_annotation_changed"} - {kind}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -24,8 +24,9 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.spend import SpendLimit
+from context_bench.reports.watching import line, summary
 from context_bench.tap import Shadow, Watch
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 CHAT = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer sk-the-clients-own-key-0123456789", "x-api-key": "another-key-of-the-client-9876543210"}
@@ -46,12 +47,15 @@ class Kept(list[Turn]):
 
 
 @contextlib.asynccontextmanager
-async def behind(habit: str, rules: object = None, **options: object) -> AsyncIterator[tuple[Watch, ModelServer, Kept]]:
-    """A watch around a proxy of some habit. The turns are all there once the block is left."""
+async def behind(
+    habit: str | Callable[[dict], None], rules: object = None, **options: object
+) -> AsyncIterator[tuple[Watch, ModelServer, Kept]]:
+    """A watch around a proxy of some habit, or one that edits bodies. The turns are all there once the block is left."""
     kept, back = Kept(), free_port()
+    upstream = f"http://127.0.0.1:{back}"
     async with (
         ModelServer(Scripted(rules or {"default": "fine"})) as server,
-        MisbehavingProxy(habit, f"http://127.0.0.1:{back}") as proxy,
+        MisbehavingProxy(habit, upstream) if isinstance(habit, str) else Rewriting(in_body(habit), upstream) as proxy,
         Watch(server.url, via=proxy.url, back=back, prices=PRICES, keep=kept.keep, **options) as watch,
     ):
         yield watch, server, kept
@@ -124,6 +128,35 @@ async def test_what_a_proxy_does_to_the_wire_is_told_by_kind_and_in_detail_only_
         assert turn.violations["system_role_lost"] == 1
         assert bool(turn.details) == (record == "full")
         assert turn.unchanged is False
+
+
+async def test_what_a_proxy_does_to_tools_is_told_apart_and_what_it_adds_is_named():
+    def meddles(body: dict) -> None:
+        for tool in body["tools"]:
+            del tool["function"]["parameters"]["$schema"]
+        body["tools"][0]["function"]["parameters"]["required"] = ["path"]
+        body["tools"].pop(1)
+        added = ["headroom_retrieve", "ours_read_private_ledger", "no word at all"]
+        body["tools"] += [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in added]
+
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+    names = ("read_private_ledger", "write_private_ledger", "list_private_ledger")
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
+    expected = {"tool_added": 3, "tool_removed": 1, "tool_meaning_changed": 1, "tool_annotation_changed": 1}
+    for record in ("meta", "full"):
+        async with behind(meddles, record=record) as (watch, _, kept):
+            await send(watch.url, [{"role": "user", "content": "hi"}], tools=tools)
+        [turn] = kept
+        assert turn.violations == expected
+        told = summary(kept, {})
+        if record == "meta":
+            assert "tool_added headroom_retrieve ×3" in line(turn)
+            assert "tool_added 3 (headroom_retrieve)" in told
+            assert "private_ledger" not in repr(kept) + told
+        else:
+            assert turn.tools["tool_removed"] == ["write_private_ledger"]
+            assert "tool_removed 1 (write_private_ledger)" in " ".join(told.split())
+        assert total(kept).as_dict()["tools"]["tool_added"]["headroom_retrieve"] == 1
 
 
 async def test_marked_prefixes_of_anthropic_prompts_are_followed_and_usage_is_set_beside():
@@ -443,6 +476,22 @@ async def test_a_client_that_is_killed_or_missing(tmp_path):
     _, error = await missing.communicate()
     assert missing.returncode == 2
     assert b"'no-such-program-anywhere' cannot be started" in error
+
+
+async def test_a_proxy_that_is_not_there_is_said_before_a_client_starts(tmp_path):
+    dead, back = f"http://127.0.0.1:{free_port()}", str(free_port())
+    options = ("--front", str(free_port()), "--back", back, "--via", dead, "--upstream", "echo")
+    refused = await command(tmp_path, *options, client=(sys.executable, "-c", "print('started')"))
+    out, error = await refused.communicate()
+    assert (refused.returncode, out) == (2, b"")
+    said = f"--via: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} as its upstream,"
+    assert said in error.decode()
+    alone = await command(tmp_path, *options)
+    assert said in (await lines(alone, 1))[0]
+    await lines(alone, 2)  # it can still be started
+    alone.send_signal(signal.SIGINT)
+    await alone.communicate()
+    assert alone.returncode == 0
 
 
 async def test_ctrl_c_is_how_it_ends(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from context_bench.__main__ import main
 from context_bench.core.tokens import counter_for
 from context_bench.core.watching import by_context, by_session, total
 from context_bench.llm.prices import GenaiPrices
@@ -261,9 +262,10 @@ async def test_a_watch_that_sees_nothing_says_what_to_set(tmp_path: Path):
     assert error.count(advice) == 1
     assert advice in error.splitlines()[1]
     assert advice in " ".join(out.decode().split())
-    again = await command(tmp_path, "--show", "last")
-    out, _ = await again.communicate()
-    assert advice in " ".join(out.decode().split())
+    report = tmp_path / "report.txt"
+    again = ["watch", "--store", str(tmp_path / "store.db"), "--show", "last", "--out", str(report)]
+    assert await asyncio.to_thread(main, again) == 0
+    assert advice in " ".join(report.read_text().split())
 
 
 async def test_a_watch_that_sees_some_says_how_many_it_did_not():

@@ -127,3 +127,25 @@ def test_stores_and_built_in_memories_take_part(tmp_path):
 def test_what_is_no_conversation_is_named(wrong):
     with pytest.raises(BadInput, match="1"):
         evaluate_memory([Remembers()], [wrong], [AnswerQuality()], progress=False)
+
+
+class NeverEmptied(Remembers):
+    reset = None
+
+    def ingest(self, turns):
+        raise AssertionError("it was told something")
+
+
+def test_one_that_cannot_be_emptied_is_refused_before_it_is_told_anything():
+    with pytest.raises(BadInput, match=r"neither namespace\(\), reset\(\) nor delete_all\(\)"):
+        evaluate_memory([NeverEmptied()], CONVERSATIONS, [AnswerQuality()], METRICS, progress=False)
+
+
+class AsksForMore(Remembers):
+    def query(self, question, user):
+        return "?"
+
+
+def test_one_that_cannot_be_called_is_refused_before_it_is_told_anything():
+    with pytest.raises(BadInput, match=r"query\(question, user\): missing a required argument: 'user'; expected query\(question\)"):
+        evaluate_memory([AsksForMore()], CONVERSATIONS, [AnswerQuality()], METRICS, progress=False)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from context_bench.cli import completing, interrupts, leftovers
-from context_bench.cli.commands import COMMANDS, Commands, built, names_in, unhide
+from context_bench.cli.commands import COMMANDS, Commands, built, names_in, no_command, unhide
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
 #: Options whose value may be left out, and what that means.
@@ -50,10 +50,14 @@ def run_line(argv: Sequence[str]) -> int:
     if completing.wanted():
         return completing.answer(typer.main.get_command(app), _prepare)
     with interrupts.noticed(argv), leftovers.ended():
-        return _run_line(_prepare(list(argv)))
+        return _run_line(list(argv))
 
 
 def _run_line(args: list[str]) -> int:
+    if (unknown := no_command(args)) is not None:
+        _say(unknown)
+        return unknown.exit_code
+    args = _prepare(args)
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:
         args = ["--help" if arg == "--help-all" else arg for arg in args]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from context_bench.llm.keyring import key_in
 PLAIN_CONTROLS = ("full", "full#2", "none")
 BUDGETED_CONTROLS = ("head_tail", "random_drop", "bm25")
 ALIASES = {"passthrough": "full"}
+DEFAULT = ["default"]  # what `--controls` alone means
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Cell:
     arms: list[Any] = field(default_factory=list)
     baseline: str | None = None
     controls: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -64,16 +67,11 @@ def _cell(maker: ArmMaker) -> Cell:
     options = maker.options
     cell = Cell({"model": maker.model, "shape": maker.shape})
     names = controls_of(options)
-    proxies = [maker.proxy(proxy) for proxy in options.all_proxies]
-    cell.arms += proxies
-    cell.arms += [maker.system(spec) for spec in options.system]
-    cell.arms += [maker.plain_control(name) for name in names if name in PLAIN_CONTROLS]
-    fixed = options.budget is not None or options.keep is not None
-    for name in (name for name in names if name in BUDGETED_CONTROLS):
-        cell.arms += [maker.fixed_control(name)] if fixed else [maker.budgeted_control(name, arm.system.name) for arm in proxies]
-    cell.controls = [
-        arm.system.name for arm in cell.arms if arm.system.name.removesuffix(maker.suffix) in PLAIN_CONTROLS or "@" in arm.system.name
-    ]
+    measured = [*map(maker.proxy, options.all_proxies), *map(maker.system, options.system)]
+    sized, cell.notes = sized_controls(maker, names, measured)
+    controls = [*(maker.plain_control(name) for name in names if name in PLAIN_CONTROLS), *sized]
+    cell.arms = [*measured, *controls]
+    cell.controls = [arm.system.name for arm in controls]
     cell.baseline = _baseline(options, cell, maker.suffix)
     maker.keep_caches_apart(cell.arms)
     return cell
@@ -82,11 +80,66 @@ def _cell(maker: ArmMaker) -> Cell:
 def controls_of(options: RunOptions) -> list[str]:
     """The control names asked for, aliases resolved; unknown ones are refused."""
     asked = options.controls or []
-    names = DEFAULT_CONTROLS if asked == ["default"] else [ALIASES.get(name, name) for name in asked]
+    names = DEFAULT_CONTROLS if asked == DEFAULT else [ALIASES.get(name, name) for name in asked]
     for name in names:
-        if name not in (*PLAIN_CONTROLS, *BUDGETED_CONTROLS):
-            raise BadInput(f"--controls: no control {name!r}; known: {', '.join((*PLAIN_CONTROLS, *BUDGETED_CONTROLS))}")
+        kind, _, partner = name.partition("@")
+        if name not in (*PLAIN_CONTROLS, *BUDGETED_CONTROLS) and not (partner and kind in BUDGETED_CONTROLS):
+            known = ", ".join((*PLAIN_CONTROLS, *BUDGETED_CONTROLS, "head_tail@SYSTEM"))
+            raise BadInput(f"--controls: no control {name!r}; known: {known}")
     return list(dict.fromkeys(names))
+
+
+def sized_controls(maker: ArmMaker, names: list[str], measured: list[Any]) -> tuple[list[Any], list[str]]:
+    """Truncating controls: of a fixed size, or each in the size of a system that is measured; and what is to be said of those left out.
+
+    One that was asked for by name and cannot be made is refused.
+    """
+    options, notes = maker.options, []
+    if not any(name.partition("@")[0] in BUDGETED_CONTROLS for name in names):
+        return [], []
+    fixed = options.budget is not None or options.keep is not None
+    partners = {arm.system.name: arm.system for arm in measured if has_size(arm.system)}
+    made: dict[str, Any] = {}
+    for name in names:
+        kind, _, partner = name.partition("@")
+        if kind not in BUDGETED_CONTROLS:
+            continue
+        if partner and fixed:
+            raise BadInput(f"--controls {name}: --keep and --budget fix the size of every control; ask for {kind}, or leave them out")
+        matched = [partner + maker.suffix if partner + maker.suffix in partners else partner] if partner else _of_other_kind(kind, partners)
+        if not fixed and (not matched or (partner and matched[0] not in partners)):
+            if options.controls != DEFAULT:
+                raise BadInput(_no_size(name, partner, list(partners)))
+            notes.append(_no_size(name, partner, list(partners)))
+        new = [maker.fixed_control(kind)] if fixed else [maker.budgeted_control(kind, one) for one in matched]
+        made |= {arm.system.name: arm for arm in new}
+    return list(made.values()), notes
+
+
+def _of_other_kind(kind: str, partners: Mapping[str, Any]) -> list[str]:
+    """The systems that a control of this kind tells something of: truncation beside truncation of the same size is twice the same."""
+    return [name for name, system in partners.items() if getattr(getattr(system, "compressor", None), "name", None) != kind]
+
+
+def _no_size(control: str, partner: str, known: list[str]) -> str:
+    there = f"; systems with a size: {', '.join(known)}" if known else ""
+    why = (
+        f"{partner!r} is no system of this run whose size could be matched"
+        if partner
+        else "this run has no system whose size it could take"
+    )
+    return f"--controls {control} cannot be made: {why}{there}. Fix the size with --keep 0.5 or --budget N"
+
+
+def has_size(system: Any) -> bool:
+    """Can it be seen what this system leaves of a context? Not of what shortens nothing, nor of a program or reader that just answers."""
+    from context_bench.systems.claude_cli import ClaudeCLI
+    from context_bench.systems.control import Control
+    from context_bench.systems.sentence import SentenceReader
+
+    if isinstance(system, Control):
+        return system.compressor.name not in ("full", "none")
+    return not isinstance(getattr(system, "system", system), ClaudeCLI | SentenceReader)
 
 
 @dataclass(slots=True)
@@ -123,7 +176,7 @@ class ArmMaker:
         return self._arm(self._control(name, self._inner(name), name + self.suffix, **options))
 
     def budgeted_control(self, name: str, partner: str) -> Any:
-        """A truncating control that gets, per example, exactly the tokens that `partner` forwarded."""
+        """A truncating control that gets, per example, exactly the tokens that `partner` forwarded, or left of the context."""
         full_name = f"{name}@{partner}"
         return self._arm(self._control(name, self._inner(name), full_name), budget_from=partner)
 

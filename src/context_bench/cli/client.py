@@ -1,4 +1,4 @@
-"""The client that `watch -- CMD` starts: the command and the environment it gets, so that its requests come to the front tap."""
+"""The client that `watch -- CMD` and `serve -- CMD` start: the command and environment that bring its requests to them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def prepare(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Pre
     return Prepared(made, {**environ, **{name: f"{url}{path}" for name, path in _ADDRESSES.items()}, **added}, note)
 
 
-async def run_client(command: Sequence[str], url: str, *, quiet: bool = False) -> int:
-    """Run a program against the tap at `url`; its terminal and streams are its own. Returns its exit code.
+async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool = False) -> int:
+    """Run a program against the server at `url`; its terminal and streams are its own. Returns its exit code.
 
-    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on.
+    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on. `by`: the command that starts it.
     """
     loop = asyncio.get_running_loop()
     prepared = prepare(command, url, os.environ)
@@ -45,7 +45,7 @@ async def run_client(command: Sequence[str], url: str, *, quiet: bool = False) -
     try:
         client = await asyncio.create_subprocess_exec(*prepared.command, env=prepared.env, stdin=None, stdout=None, stderr=None)
     except OSError as error:
-        raise BadInput(f"watch: {command[0]!r} cannot be started: {error.strerror or error}") from None
+        raise BadInput(f"{by}: {command[0]!r} cannot be started: {error.strerror or error}") from None
 
     def hand_on(number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

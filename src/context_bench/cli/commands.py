@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -10,6 +12,8 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from context_bench.core.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ COMMANDS = {
     "copy": Command("copying:command", "Runs from one store to another, whole."),
     "purge": Command("runs:purge", "Remove runs older than an age."),
     "tap": Command("tap:command", "Record what really reaches a provider."),
-    "serve": Command("serve:command", "Any system or control as a proxy."),
+    "serve": Command("serve:command", "Any system or control as a proxy.", {"allow_extra_args": True}),
     "doctor": Command("doctor:command", "What a proxy speaks, keeps and changes."),
     "model": Command("model:app", "The bundled small model: fetch it, serve it."),
     "version": Command("runs:version", "The version of this program."),
@@ -85,8 +89,20 @@ def built(name: str) -> click.Command:
 
 def names_in(name: str) -> set[str]:
     """The commands of a group of commands."""
-    group = built(name)
+    group = built(name) if COMMANDS[name].place.endswith(":app") else None
     return set(group.commands) if isinstance(group, TyperGroup) else set()
+
+
+def no_command(args: Sequence[str]) -> BadInput | None:
+    """The fault of a line whose first word, or second where the first is a group, is no command; `None` if there is none."""
+    words = [*args[:2], "", ""]
+    group = words[0] if words[0] in COMMANDS else None
+    asked, known = (words[1], sorted(names_in(group)) if words[1] else []) if group else (words[0], list(COMMANDS))
+    if not asked or asked.startswith("-") or not known or asked in known:
+        return None
+    near = difflib.get_close_matches(asked, known, n=2)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
+    return BadInput(f"No command {f'{group} {asked}' if group else asked!r}. {hint}")
 
 
 def unhide(command: click.Command) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +15,13 @@ from context_bench.cli.publishing import OutputOption, publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from context_bench.core.account import Account
     from context_bench.core.cachecost import CacheProfile
+    from context_bench.core.records import Usage
     from context_bench.core.session import Session
     from context_bench.core.strategies import StrategyRow
 
 
-#: What the short names of `--profile` stand for.
-PROFILES = {"openai": "gpt-5", "openai-5.6": "gpt-5.6", "anthropic": "claude-sonnet-5", "vllm": "vllm", "deepseek": "deepseek-chat"}
 _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stability", "prefix_breaks", "cost_usd")
 
 
@@ -32,7 +32,10 @@ def cache(
     ] = False,
     profile: Annotated[
         list[str] | None,
-        typer.Option(help="Billing rules: openai, openai-5.6, anthropic, vllm, deepseek, a model's name, or a TOML file; repeatable."),
+        typer.Option(
+            help="Billing rules: a model's name; openai, openai-5.6, anthropic, vllm or deepseek (at the recorded model's prices); "
+            "or a TOML file; repeatable. Default: those of the recorded model."
+        ),
     ] = None,
     price: Annotated[str | None, typer.Option(help="INPUT,OUTPUT in USD per million tokens, instead of the price table.")] = None,
     output: OutputOption = "table",
@@ -46,29 +49,32 @@ def cache(
     with that one. Metrics for gates: `cost_ratio`, `token_saving`, `cacheable_prefix_share`, `prefix_stability`, `prefix_breaks` (the
     worst session), as recorded.
     """
+    from context_bench.core.account import weighing
     from context_bench.core.strategies import PROFILES as KNOWN
     from context_bench.core.strategies import simulate_strategies
+    from context_bench.core.tokens import counter_for
+    from context_bench.datasets.recorded import accounted
     from context_bench.reports.strategies import cache_grids
 
     if simulate == bool(sessions):
         raise BadInput("give recorded sessions, or --simulate for the made-up one")
     if simulate and price is not None and not profile:
         raise BadInput("--price goes with --profile: the three billings of the made-up session have prices of their own")
-    rules = (
-        {name: _profile(name, price) for name in profile} if profile else dict(KNOWN) if simulate else {"openai": _profile("openai", price)}
-    )
-    document: dict[str, Any] = {"schema": "context-bench/compress-cache/1", "profiles": {n: asdict(r) for n, r in rules.items()}}
+    recorded: list[dict[str, Any]] = []
     if simulate:
-        tables = {"the made-up session": {name: simulate_strategies(None, rule) for name, rule in rules.items()}}
-        recorded: list[dict[str, Any]] = []
+        profiles = {name: _billing(name, price, "").profile for name in profile} if profile else dict(KNOWN)
+        tables = {"the made-up session": {name: simulate_strategies(None, rule) for name, rule in profiles.items()}}
     else:
-        found = list(_sessions(sessions or []))
-        recorded = _as_recorded(found, rules)
-        firsts = {session.id: session for session in reversed(found)}
-        tables = {
-            ident: {name: simulate_strategies(firsts[ident], rule) for name, rule in rules.items()}
-            for ident in dict.fromkeys(s.id for s in found)
-        }
+        profiles, tables = {}, {}
+        names: Sequence[str | None] = profile or [None]
+        for session, account in map(accounted, _sessions(sessions or [])):
+            billings = [_billing(name, price, _model(session), account.hour) for name in names]
+            profiles |= {billing.name: billing.profile for billing in billings}
+            recorded += _as_recorded(session, account, billings, recorded)
+            if session.id not in tables:
+                counter = weighing(counter_for(_model(session)), account)
+                tables[session.id] = {b.name: simulate_strategies(session, b.profile, counter=counter) for b in billings}
+    document: dict[str, Any] = {"schema": "context-bench/compress-cache/1", "profiles": {n: asdict(r) for n, r in profiles.items()}}
     document |= {
         "recorded": recorded,
         "strategies": {k: {n: [asdict(r) for r in rows] for n, rows in t.items()} for k, t in tables.items()},
@@ -86,36 +92,61 @@ def cache(
     return 0
 
 
-def _profile(name: str, price: str | None) -> CacheProfile:
-    from dataclasses import replace
+@dataclass(frozen=True, slots=True)
+class _Billing:
+    """Rules and prices under a name. `own`: they are the recorded model's, so that what its log states is the bill."""
 
-    from context_bench.core.cachecost import CacheProfile
-    from context_bench.llm.cacherules import profile_for
+    name: str
+    profile: CacheProfile
+    marked: bool
+    own: bool
+    price: Callable[[Usage], float | None]
+
+
+def _model(session: Session) -> str:
+    """The model that a session was recorded with; "" where its log does not name it."""
+    return next((str(model) for request in session.requests if (model := request.body.get("model"))), "")
+
+
+def _billing(name: str | None, price: str | None, model: str, hour: bool = False) -> _Billing:
+    from functools import partial
+
+    from context_bench.llm.cacherules import FAMILIES, check_profile, rules_of
     from context_bench.llm.prices import GenaiPrices
 
-    path = Path(name)
-    if path.suffix == ".toml":
-        from context_bench.core.tables import load_toml
-
-        if not path.is_file():
-            raise BadInput(f"--profile {name}: no such file")
-        try:
-            given = load_toml(path.read_text("utf-8"))
-        except ValueError as error:
-            raise BadInput(f"--profile {name} is not TOML: {error}") from None
-        unknown = given.keys() - CacheProfile.__dataclass_fields__.keys()
-        if unknown or given.get("mode", "block") not in ("block", "unit"):
-            raise BadInput(f"--profile {name}: expected {', '.join(CacheProfile.__dataclass_fields__)}, mode being block or unit")
-        found = CacheProfile(**given)
+    prices = GenaiPrices()
+    if name is not None and Path(name).suffix == ".toml":
+        found = _Billing(name, _read_profile(Path(name)), False, False, partial(prices.cost, model=model))
     else:
-        found = profile_for(PROFILES.get(name, name), GenaiPrices())
+        if name is not None:
+            check_profile(name, prices)
+        asked = model or FAMILIES.get(name or "", "")
+        rules = rules_of(asked, prices, named=name, hour=hour)
+        label = name or model or "no model named"
+        found = _Billing(label, rules.profile, rules.rule.trigger == "marked", rules.own, partial(prices.cost, model=asked))
     if price is None:
         return found
     try:
         p_in, p_out = (float(part) for part in price.split(","))
     except ValueError:
         raise BadInput(f"--price {price!r}: expected INPUT,OUTPUT in USD per million tokens") from None
-    return replace(found, p_in=p_in, p_out=p_out)
+    return replace(found, profile=replace(found.profile, p_in=p_in, p_out=p_out), own=False)
+
+
+def _read_profile(path: Path) -> CacheProfile:
+    from context_bench.core.cachecost import CacheProfile
+    from context_bench.core.tables import load_toml
+
+    if not path.is_file():
+        raise BadInput(f"--profile {path}: no such file")
+    try:
+        given = load_toml(path.read_text("utf-8"))
+    except ValueError as error:
+        raise BadInput(f"--profile {path} is not TOML: {error}") from None
+    unknown = given.keys() - CacheProfile.__dataclass_fields__.keys()
+    if unknown or given.get("mode", "block") not in ("block", "unit"):
+        raise BadInput(f"--profile {path}: expected {', '.join(CacheProfile.__dataclass_fields__)}, mode being block or unit")
+    return CacheProfile(**given)
 
 
 def _sessions(names: Sequence[str]) -> Iterable[Session]:
@@ -131,42 +162,46 @@ def _sessions(names: Sequence[str]) -> Iterable[Session]:
             yield from read_sessions(name)
 
 
-def _as_recorded(sessions: Sequence[Session], profiles: Mapping[str, CacheProfile]) -> list[dict[str, Any]]:
-    """Each session under each profile, and against the first session of its id."""
-    from context_bench.compression import read_request
-    from context_bench.core.cachecost import session_cache
-    from context_bench.core.prefix import Prompts, segments
+def _as_recorded(
+    session: Session, account: Account, billings: Sequence[_Billing], before: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The session under each billing, against the first session of its id: what its log states, else what the cache rules predict."""
+    from context_bench.core.account import weighing
     from context_bench.core.tokens import counter_for
+    from context_bench.llm.wire import parse_request
+    from context_bench.metrics.cache_cost import StatedBill, recorded_facts, session_cost
+    from context_bench.metrics.prefix_cache import SessionCache
 
+    counter = weighing(counter_for(_model(session)), account)
+    timed = bool(session.requests) and all(request.at is not None for request in session.requests)
     rows: list[dict[str, Any]] = []
-    first: dict[tuple[str, str], dict[str, Any]] = {}
-    for session in sessions:
-        requests = [read_request(request.body) for request in session.requests]
-        counter = counter_for(requests[0].model if requests else None)
-        prompts = Prompts(counter.count)
-        for request in requests:
-            prompts.add(segments(request))
-        replies = [request.recorded_reply for request in session.requests]
-        output = [counter.count(reply.text or "") if reply else 0 for reply in replies]
-        at = [request.at for request in session.requests]
-        times = [time for time in at if time is not None] if None not in at else None
-        reads = [reply.usage.cache_read for reply in replies if reply and reply.usage and reply.usage.cache_read is not None]
-        for name, rules in profiles.items():
-            cache = session_cache(prompts.lengths, prompts.shared, output, rules, times=times)
-            row = {
-                "session": session.id,
-                "source": session.source,
-                "profile": name,
-                "requests": len(requests),
-                "tokens": sum(prompts.lengths),
-            }
-            row |= {key: value for key, value in cache.as_dict().items() if not key.endswith("per_request")}
-            row |= {"times_known": times is not None, "measured_read": sum(reads) if len(reads) == len(replies) and reads else None}
-            base = first.setdefault((session.id, name), row)
-            if base is not row:
-                saved = 1 - row["tokens"] / base["tokens"] if base["tokens"] else None
-                row |= {"token_saving": saved, "cost_ratio": row["cost_usd"] / base["cost_usd"] if base["cost_usd"] else None}
-            rows.append(row)
+    for billing in billings:
+        marked = billing.marked and session.wire == "anthropic"
+        cache, bill, output = SessionCache(billing.profile, counter, marked, timed, account.warm), StatedBill(), 0
+        for request in session.requests:
+            tokens = cache.add(parse_request(request.wire, request.body), request.at)
+            reply = request.recorded_reply
+            usage = reply.usage if reply else None
+            counted = usage.output_tokens if usage else None
+            if counted is None:
+                counted = counter.count(reply.text) if reply and reply.text else 0
+            output += counted
+            bill.add(usage, counted, billing.price, tokens, cache.read_per_request[-1])
+        figures = cache.figures
+        cost = session_cost(figures, figures, output, billing.profile, scale=account.scale)
+        row: dict[str, Any] = {"session": session.id, "source": session.source, "profile": billing.name}
+        row |= {"requests": figures.requests, "tokens": figures.tokens, "cacheable_prefix_share": None, "prefix_stability": None}
+        row |= figures.as_dict()
+        row |= {"times_known": timed, "recorded": recorded_facts(bill, [account], own_rules=billing.own)}
+        stated = billing.own and bill.whole and bill.usd is not None
+        row["cost_usd"] = bill.usd if stated else None if "no_verdict" in row["recorded"] else cost.alone
+        row["measured_read"] = bill.usage.cache_read if bill.whole else None
+        base = next((each for each in (*before, *rows) if (each["session"], each["profile"]) == (session.id, billing.name)), None)
+        if base is not None:
+            saved = 1 - row["tokens"] / base["tokens"] if base["tokens"] else None
+            known = base["cost_usd"] and row["cost_usd"] is not None
+            row |= {"token_saving": saved, "cost_ratio": row["cost_usd"] / base["cost_usd"] if known else None}
+        rows.append(row)
     return rows
 
 
@@ -177,7 +212,7 @@ def _cache_metrics(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, M
         values = [row[name] for row in recorded if row.get(name) is not None]
         if values:
             found[name] = choose(values)
-    if recorded:
+    if recorded and all(row["cost_usd"] is not None for row in recorded):
         found["cost_usd"] = sum(row["cost_usd"] for row in recorded)
     return found
 

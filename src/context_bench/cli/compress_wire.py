@@ -47,8 +47,9 @@ def wire(
     """What was done to requests that is no compression: roles, tool calls, parameters, marks, signed blocks, bytes.
 
     Also read of pairs: `original_headers` and `compressed_headers`, `original_raw` and `compressed_raw` (bodies as text). Every kind of
-    violation is a metric (how often it occurred), `violations` their sum: `--max violations=0` is a gate. With --proxy nothing is asked of
-    a model (`replay --upstream echo`): also tokens, prefix stability, cache, money, and what was lost; these are metrics as well.
+    violation is a metric (how often it occurred), `violations` their sum but for words in tools: `--max violations=0` is a gate. With
+    --proxy nothing is asked of a model (`replay --upstream echo`): also tokens, prefix stability, cache, money, and what was lost; these
+    are metrics as well.
     """
     if proxy:
         told: dict[str, Any] = {"proxy": proxy, "name": name, "tap": tap, "wire": wire, "max_examples": max_sessions, "store": store}
@@ -57,29 +58,31 @@ def wire(
     if len(given) != 1:
         raise BadInput(f"{len(given)} files of pairs; give one, or --proxy URL to send recorded sessions through a proxy")
     pairs = Path(given[0])
-    from context_bench.core.violations import KINDS
+    from context_bench.core.violations import KINDS, by_kind, count_tools, phrase, tools_of, total
 
     kinds: Counter[str] = Counter()
     affected: Counter[str] = Counter()
+    tools: dict[str, dict[str, int]] = {}
     listed: list[dict[str, Any]] = []
     count = 0
     for ident, found in _violations(pairs):
         count += 1
         kinds.update(violation.kind for violation in found)
         affected.update({violation.kind for violation in found})
+        count_tools(tools, tools_of(found))
         listed += [{"id": ident, **asdict(violation)} for violation in found]
     document = {
         "schema": "context-bench/compress-wire/1",
         "pairs": count,
-        "metrics": {"violations": kinds.total(), **{kind: kinds[kind] for kind in KINDS}},
-        "less_is_better": ["violations", *KINDS],
+        "metrics": {"violations": total(kinds), **by_kind(kinds)},
+        "less_is_better": ["violations", *by_kind(kinds)],
         "violations": listed,
     }
 
     def grids() -> list[Grid]:
         from context_bench.reports.grids import Grid
 
-        rows = [(kind, f"{kinds[kind]:,}", f"{affected[kind]:,}") for kind in KINDS if kinds[kind]]
+        rows = [(phrase(kind, tools.get(kind, ())), f"{kinds[kind]:,}", f"{affected[kind]:,}") for kind in KINDS if kinds[kind]]
         shown = [(one["kind"], one["id"], one["detail"]) for one in listed[:20]]
         summary = Grid(f"Violations (requests: {count:,})", ("kind", "times", "requests"), list(rows), "" if rows else "none")
         return [summary, Grid("The first of them", ("kind", "request", "what"), list(shown), words=True)] if shown else [summary]
@@ -104,12 +107,12 @@ def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str
 
 def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of one proxy as a document for gates: violations by kind, cache, saving, loss."""
-    from context_bench.core.violations import KINDS
+    from context_bench.core.violations import by_kind, total
 
     times = {kind: told["times"] for kind, told in facts["violations"].items()}
     shares = {**facts["cache"], **facts["cost"], **facts["fidelity"], "forwarded": facts["tokens"]["forwarded"]}
     figures = {name: value for name, value in shares.items() if isinstance(value, int | float)}
-    metrics = {**figures, "violations": sum(times.values()), **{kind: times.get(kind, 0) for kind in KINDS}}
+    metrics = {**figures, "violations": total(times), **by_kind(times)}
     return {"system": system, "metrics": metrics}
 
 

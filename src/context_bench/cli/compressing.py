@@ -186,6 +186,7 @@ async def _compress(options: CompressOptions) -> int:
         evaluators = _evaluators(options, prices, around)
         if options.eligibility and not options.dry_run:
             preflight.check_plan(options, [data], prices, evaluators)
+            await preflight.check_endpoints(options)  # choosing asks the responder already
             chosen = await eligible_probes(options, responder(options, around, prices, tapped=False), data, around)
             data = await asyncio.to_thread(probe_set, options, chosen, limits)
         about = {

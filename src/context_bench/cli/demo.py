@@ -315,10 +315,10 @@ def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) 
     console.print(f"\n[bold]Report[/]: {out.resolve()}", soft_wrap=True)
     console.print("Open the file in a browser: verdicts, pictures, and every request as it was sent and forwarded. From the store, live:")
     console.print(f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(redact(store))}'}", markup=False, soft_wrap=True)
-    console.print("\n[bold]Your own proxy[/]: start it with its upstream base URL = http://127.0.0.1:9090, then")
+    console.print("\n[bold]Your own proxy[/]: start it with its upstream base URL = http://127.0.0.1:18409, then")
     console.print(
         "  context-bench --proxy http://localhost:PORT --dataset bundled:pydocs-qa -n 50 \\\n"
-        "      --tap 9090 --upstream https://api.openai.com --model gpt-4o-mini --controls",
+        "      --tap 18409 --upstream https://api.openai.com --model gpt-4o-mini --controls",
         markup=False,
         soft_wrap=True,
     )

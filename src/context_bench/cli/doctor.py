@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
@@ -21,7 +22,7 @@ def command(
     api_key_env: Annotated[str, typer.Option(help="Variable with the upstream's key.")] = "OPENAI_API_KEY",
     json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
 ) -> int:
-    """Examine a proxy: routes, key, headers, roles, cache marks, streaming, and which request shapes it shrinks."""
+    """Examine a proxy: routes, key, headers, roles, cache marks, thinking, streaming, and which request shapes it shrinks."""
     return interrupts.run(_examine(proxy, tap, upstream, model, api_key_env, json))
 
 
@@ -29,12 +30,16 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
 
     from context_bench.cli.options import RunOptions
     from context_bench.cli.session import surroundings
+    from context_bench.llm.echo import SlowEcho
+    from context_bench.llm.servers import ModelServer
     from context_bench.systems.doctor import examine
 
-    options = RunOptions(tap=tap, upstream=upstream if tap is None or tap.isdigit() else None, api_key_env=api_key_env)
-    if tap is None:
-        options.upstream = None
-    async with surroundings(options) as around:
+    async with AsyncExitStack() as stack:
+        options = RunOptions(tap=tap, api_key_env=api_key_env)
+        if options.tap_port is not None:
+            own = await stack.enter_async_context(ModelServer(SlowEcho())) if upstream == "echo" else None
+            options.upstream = upstream if own is None else own.url
+        around = await stack.enter_async_context(surroundings(options))
         findings = await examine(proxy, recorder=around.tap, model=model, api_key=key_in(api_key_env))
     _print(findings, json)
     return 1 if any(finding.status == "fail" for finding in findings) else 0

@@ -15,7 +15,6 @@ from context_bench.cli.files import replacing
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 
 if TYPE_CHECKING:
-    from context_bench.core.records import Comparison
     from context_bench.reports.checks import Check
     from context_bench.results import EvalResult
 
@@ -28,8 +27,10 @@ def command(
     against: Annotated[str | None, typer.Option(help="The same of an earlier state, to compare with.", metavar="RUN|FILE")] = None,
     minimum: MinOption = None,
     maximum: MaxOption = None,
-    metric: Annotated[str | None, typer.Option(help="The metric that may not get worse than --margin.")] = None,
-    margin: Annotated[float | None, typer.Option(help="How much worse is not worse.")] = None,
+    metric: Annotated[str | None, typer.Option(help="The metric that may not get worse than --margin. [default: the run's score]")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="How much worse is not worse. [default: the margin that the run was planned with]")
+    ] = None,
     max_failures: Annotated[
         float | None, typer.Option(help="Largest share of a system's rows that may have failed. [default: not checked]")
     ] = None,
@@ -42,14 +43,12 @@ def command(
 ) -> int:
     """Exit code 4 if a limit does not hold or a metric got worse; 0 if all is well.
 
-    For a run every system that is no control is held to the limits; SYSTEM/METRIC=X names one. With `--metric M --margin X` each of them
-    must be shown to be at most X worse: than itself in the run given by `--against`, else than the run's own baseline.
+    For a run every system that is no control is held to the limits; SYSTEM/METRIC=X names one. With `--metric M`, `--margin X` or
+    `--against` each of them must be shown to be at most X worse: than itself in the run given by `--against`, else than the run's own
+    baseline. A margin that the run was not planned with was chosen when the answers were there: such a verdict is exploratory, and says so.
     """
-    if (metric is None) != (margin is None):
-        raise BadInput("--metric and --margin belong together: --metric mean_score --margin 0.02")
-    if against is not None and metric is None:
-        raise BadInput("--against needs --metric and --margin: what may not get worse, and by how much")
-    if metric is None and not minimum and not maximum and max_failures is None:
+    compared = metric is not None or margin is not None or against is not None
+    if not compared and not minimum and not maximum and max_failures is None:
         raise BadInput(
             "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, or --metric M --margin X"
         )
@@ -58,7 +57,7 @@ def command(
         checks += limits(document, minimum or [], maximum or [])
         if max_failures is not None:
             checks += _failures(document, max_failures)
-        if metric is not None and margin is not None:
+        if compared:
             checks += _not_worse(document, against, store, metric, margin, force)
     _write(checks, junit, markdown)
     hold(checks)
@@ -161,29 +160,38 @@ def _read(run: str, store: str) -> Iterator[Mapping[str, Any] | EvalResult]:
 
 
 def _not_worse(
-    document: Mapping[str, Any] | EvalResult, against: str | None, store: str, metric: str, margin: float, force: bool
+    document: Mapping[str, Any] | EvalResult, against: str | None, store: str, metric: str | None, margin: float | None, force: bool
 ) -> list[Check]:
     from context_bench.comparison import compare, within
 
-    if against is None:
-        if isinstance(document, Mapping):
+    if isinstance(document, Mapping):
+        if metric is None or margin is None:
+            raise BadInput("two outputs of a compress command have no margin of their own: give --metric METRIC and --margin X")
+        if against is None:
             raise BadInput("--metric and --margin compare two files of the same command: give the other one with --against")
-        return [_shown(one, margin) for one in within(document, metric=metric, margin=margin).comparisons if not one.dataset]
+    if against is None:
+        assert not isinstance(document, Mapping)
+        return _shown(within(document, metric=metric, margin=margin))
     with _read(against, store) as earlier:
         if isinstance(document, Mapping) and isinstance(earlier, Mapping):
+            assert metric is not None
+            assert margin is not None
             return [_number_not_worse(document, earlier, metric, margin)]
         if isinstance(document, Mapping) or isinstance(earlier, Mapping):
             raise NotComparable("one is a run and the other the output of a compress command")
-        found = compare(earlier, document, metric=metric, margin=margin, force=force)
-        return [_shown(one, margin) for one in found.comparisons if not one.dataset]
+        return _shown(compare(earlier, document, metric=metric, margin=margin, force=force))
 
 
-def _shown(found: Comparison, margin: float) -> Check:
-    """Holds if it was shown that the system is worse by no more than the margin, in a run that could have shown a greater loss."""
+def _shown(result: EvalResult) -> list[Check]:
+    """Each holds if it was shown that the system is worse by no more than the margin, in a run that could have shown a greater loss."""
     from context_bench.reports.checks import Check
 
-    holds = found.verdict in ("better", "non-inferior")
-    return Check(f"{found.system} {found.metric} not worse by {margin:g} than {found.baseline}", holds, found.sentence)
+    checks = []
+    for one in (one for one in result.comparisons if not one.dataset):
+        margin = "the default margin" if one.margin is None else f"{one.margin:g}"
+        title = f"{one.system} {one.metric} not worse by {margin} than {one.baseline}"
+        checks.append(Check(title, one.verdict in ("better", "non-inferior"), one.sentence))
+    return checks
 
 
 def _number_not_worse(document: Mapping[str, Any], earlier: Mapping[str, Any], metric: str, margin: float) -> Check:

@@ -134,10 +134,14 @@ def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
         return seed_set(benchmark)
     from context_bench.core.recall_shapes import read_pairs
 
+    blank: list[str] = []
     try:
-        return read_pairs(_json(path), benchmark)
+        pairs = read_pairs(_json(path), benchmark, blank.append)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
+    if blank:
+        _say(f"{path}: {len(blank)} {'turn that says' if len(blank) == 1 else 'turns that say'} nothing left out, first in {blank[0]}")
+    return pairs
 
 
 def _between(client: Client, benchmark: str, deadline: float) -> None:

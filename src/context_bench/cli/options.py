@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -134,12 +135,14 @@ class RunOptions(BaseModel):
 
 
 def read_options(flags: dict[str, Any], config: Path | None, kind: type[RunOptions] = RunOptions) -> Any:
-    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once."""
+    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has there."""
     values = {**(_read_toml(config) if config else {}), **flags}
     try:
         return kind(**values)
     except ValidationError as error:
-        raise BadSpec(str(config) if config else "the command line", [_fault(item) for item in error.errors()]) from None
+        found = error.errors()
+        in_file = config is not None and not any(item["loc"][:1] and item["loc"][0] in flags for item in found)
+        raise BadSpec(str(config) if in_file else "the command line", [_fault(item, kind, flags, config) for item in found]) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -152,11 +155,40 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in read.items()}
 
 
-def _fault(item: Any) -> str:
+def _fault(item: Any, kind: type[RunOptions], flags: dict[str, Any], config: Path | None) -> str:
     where = ".".join(str(part) for part in item["loc"])
-    option = "-n" if where == "max_examples" else f"--{where.replace('_', '-')}"
     if item["type"] == "extra_forbidden":
-        return f"{where}: no such option; known: {', '.join(sorted(RunOptions.model_fields))}"
+        near = difflib.get_close_matches(where, kind.model_fields, n=1)
+        return f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: {', '.join(sorted(kind.model_fields))}"
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
-    return redact(f"{option} {repr(item['input'])[:400]}: {item['msg'].removeprefix('Value error, ')}")
+    value = repr(item["input"])[:400]
+    if config is not None and item["loc"] and item["loc"][0] not in flags:
+        return redact(f"{where} = {value}: {_expected(item, kind)}")
+    return redact(f"{_FLAGS.get(where) or '--' + where.replace('_', '-')} {value}: {_expected(item, kind)}")
+
+
+_FLAGS = {"max_examples": "-n", "imports": "--import"}
+_SORTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list", "dict": "a table"}
+_BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
+
+
+def _expected(item: Any, kind: type[RunOptions]) -> str:
+    """The values that fit, in our words where it is about a sort of value or its bounds."""
+    if item["type"] == "literal_error":
+        return f"expected {item['ctx']['expected'].replace(chr(39), '')}"
+    if item["type"] == "missing":
+        return "this has to be given"
+    field = kind.model_fields.get(str(item["loc"][0])) if len(item["loc"]) == 1 else None
+    bounds = [words.format(bound) for name, words in _BOUNDS.items() for bound in _bounds(field, name)]
+    sort = next((word for name, word in _SORTS.items() if item["type"].startswith(f"{name}_")), None)
+    if sort is None and bounds:
+        sort = _SORTS["int" if "int" in str(field and field.annotation) else "float"]
+    if sort is None:
+        return str(item["msg"].removeprefix("Value error, "))
+    return f"expected {' '.join([sort, ' and '.join(bounds)]).strip()}"
+
+
+def _bounds(field: Any, name: str) -> list[float]:
+    found = [getattr(rule, name, None) for rule in (field.metadata if field is not None else ())]
+    return [bound for bound in found if bound is not None]

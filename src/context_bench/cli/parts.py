@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
 from context_bench.cli.options import RunOptions
 from context_bench.core.errors import BadInput
+from context_bench.core.importing import imported
 from context_bench.core.plugins import build, parse_spec
 from context_bench.llm.keyring import key_in
 
@@ -19,9 +19,9 @@ def import_modules(names: Iterable[str]) -> None:
     """Load the modules of `--import`, so that their `register_*` calls are made."""
     for name in names:
         try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise BadInput(f"--import {name}: {error}. Is it installed, or in a folder on PYTHONPATH?") from error
+            imported(name)
+        except BadInput as error:
+            raise BadInput(f"--import {name}: {error}") from error
 
 
 def datasets(options: RunOptions) -> list[Any]:

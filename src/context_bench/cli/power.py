@@ -57,7 +57,7 @@ def command(
     told = _told(n, margin, abs(difference), variance, discordant, effect, power, alpha)
     if measured:
         told["measured"] = measured
-    _show(told, as_json=json)
+    _show(told, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
     return 0
 
 
@@ -101,7 +101,14 @@ def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     return widest
 
 
-def _show(told: dict[str, Any], *, as_json: bool) -> None:
+#: Said where nobody gave a spread: verdicts of a run stand on its own.
+_GUESSED = (
+    "That standard deviation is a guess, so a run's verdict can name another number: it goes by what the run found. "
+    "--from last does so, too."
+)
+
+
+def _show(told: dict[str, Any], *, as_json: bool, given: bool) -> None:
     if as_json:
         import json
 
@@ -109,13 +116,16 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
         return
     assumed = told["assumed"]
     effect = f", design effect {assumed['design_effect']:.2f} (examples in clusters count less)" if assumed["design_effect"] > 1 else ""
-    by = f" (as in {told['measured']['system']} − {told['measured']['baseline']})" if "measured" in told else ""
+    of = f"seen in {told['measured']['system']} − {told['measured']['baseline']}" if "measured" in told else "supposed"
+    margin = told["n_for_margin"]
     lines = [
-        f"Supposing paired differences with standard deviation {assumed['sd']:.3f}{by}{effect}; "
+        f"If paired differences have the standard deviation {assumed['sd']:.3f} ({of}){effect}; "
         f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
         f"  to see a difference of {told['n_for_difference']['difference']:g}: {told['n_for_difference']['n']:,} examples",
-        f"  to rule out a loss of {told['n_for_margin']['margin']:g} if the two are truly equal: {told['n_for_margin']['n']:,} examples",
+        f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {margin['n']:,} examples",
     ]
+    if not given:
+        lines.append(_GUESSED)
     if "n_for_pass_fail" in told:
         one = told["n_for_pass_fail"]
         lines.append(

@@ -153,6 +153,7 @@ async def _remember(options: MemoryOptions) -> int:
     async with surroundings(options) as around:
         prices = parts.prices(options)
         cell = _cell(options, around, prices, memories, spec)
+        _kept_apart(cell, data, options.trials)
         evaluators = _evaluators(options, data, prices, reads, around.accounts)
         if "score_field" not in options.model_fields_set and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
@@ -207,6 +208,16 @@ def _has_evidence(data: list[Any]) -> None:
             raise BadInput(
                 f"{dataset.name} does not say which turns hold its answers, so without a reader nothing can be measured; drop --reader none"
             )
+
+
+def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
+    """Where there is more than one conversation (or trial of it): each memory has to be separated or emptied, known before it is asked."""
+    from context_bench.systems.memories._fresh import check_separable
+
+    groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
+    if len(groups) * trials > 1:
+        for arm in cell.arms:
+            check_separable(arm.system.memory, arm.system.name)
 
 
 def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:

@@ -38,7 +38,12 @@ def command(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Sent instead of the recorded model.")] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Model whose cache rules and prices hold. [default: the recorded one]", metavar="MODEL")
+        str | None,
+        typer.Option(
+            help="Cache rules and prices: a model's, or a family's rules (openai, openai-5.6, anthropic, vllm, deepseek) at the recorded "
+            "model's prices. [default: the recorded model's]",
+            metavar="MODEL",
+        ),
     ] = None,
     max_sessions: Annotated[int | None, typer.Option("-n", "--max-sessions", help="Most sessions to replay. [default: all]")] = None,
     output: Annotated[str | None, typer.Option(help="table, markdown, json, html, csv, or a registered reporter. [default: table]")] = None,

@@ -48,6 +48,11 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
     options.controls = list(PASSTHROUGH) if options.level else []
     if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
         options.max_workers = len(options.all_proxies) + len(options.controls)
+    if options.profile is not None:
+        from context_bench.cli import parts
+        from context_bench.llm.cacherules import check_profile
+
+        check_profile(options.profile, parts.prices(options))
     if options.profile is None and options.model:
         options.profile = options.model[0]
     return options
@@ -91,7 +96,7 @@ def _sessions(options: ReplayOptions, skipped: Any) -> Any:
     from context_bench.systems._rewire import WIRES
 
     wire = WIRES[options.wire] if options.wire else None
-    return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped)
+    return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
 
 
 def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) -> Cell:

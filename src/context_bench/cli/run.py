@@ -52,7 +52,10 @@ def command(
         str | None, typer.Option(help="The provider behind: a URL, embedded, echo, or scripted:FILE.", metavar="URL")
     ] = None,
     controls: Annotated[
-        str | None, typer.Option(help="Control arms; alone: full,full#2,none,head_tail,random_drop. Needs --upstream.", metavar="[LIST]")
+        str | None,
+        typer.Option(
+            help="Control arms; alone: full,full#2,none,head_tail,random_drop; or head_tail@NAME. Needs --upstream.", metavar="[LIST]"
+        ),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(help="System that the others are compared with. [default: full, else the first]", metavar="NAME")
@@ -104,8 +107,8 @@ def command(
     wire: Annotated[str | None, _more(help="API for plain shapes: openai, anthropic, responses. [default: openai]")] = None,
     tap_check: Annotated[bool | None, _more("--tap-check/--no-tap-check", help="Insist that each proxy's traffic reaches the tap.")] = None,
     bodies: Annotated[str | None, _more(help="Keep request and reply bodies: all, changed, none. [default: all up to 10,000 rows]")] = None,
-    budget: Annotated[int | None, _more(help="Fixed token budget of budgeted controls, instead of what each proxy forwarded.")] = None,
-    keep: Annotated[float | None, _more(help="Fixed share of the context that budgeted controls keep.")] = None,
+    budget: Annotated[int | None, _more(help="Fixed token budget of truncating controls, instead of the size of each system.")] = None,
+    keep: Annotated[float | None, _more(help="Fixed share of the context that truncating controls keep.")] = None,
     reader: Annotated[
         str | None, _more(help="Who answers for systems that only return a context: URL or embedded.", metavar="SPEC")
     ] = None,

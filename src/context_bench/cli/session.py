@@ -137,6 +137,8 @@ async def carry_out(
     with closing(open_store(store_of(options))) as store:
         name = run_name(store, options)
         spend = around.spend or parts.spend(options, store, name)
+        await preflight.check_sizes(options, around, cells, data, spend)
+        arms = [arm for cell in cells for arm in cell.arms]
         await preflight.check_systems(options, around, arms, evaluators, spend)
         manifest = parts.manifest(options, data, cells, {**_circumstances(options, around, prices), **more})
         with rare_collections():
@@ -190,7 +192,7 @@ async def _run_and_report(
         warn(reporting.reused(executed.counts))
     result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
-        found = await activity_notes(options, around.tap, cells, result)
+        found = [*await activity_notes(options, around.tap, cells, result), *(note for cell in cells for note in cell.notes)]
         result.notes += found
         add_notes(store, executed.run_id, found)
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
@@ -276,5 +278,7 @@ def _size(dataset: Any, limit: int | None) -> int | None:
 
 
 def warn(text: str) -> None:
-    """One line for the person at the terminal; never on stdout."""
-    print(f"context-bench: {text}", file=sys.stderr)
+    """One line for the person at the terminal; never on stdout, and with nothing in it that steers the terminal."""
+    from context_bench.reports.text import visible
+
+    print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)

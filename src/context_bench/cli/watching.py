@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.errors import BadInput
+from context_bench.cli.client import run_client
+from context_bench.core.errors import BadInput, PreflightFailed
 
 if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
@@ -63,12 +64,27 @@ class Watching:
         with open_store(self.store) as kept:
             async with started_upstream(self.upstream) as url:
                 settings = self._settings(prices, rules_date())
+                await self._look()
                 log = open_watch(kept, settings, name=self.name)
                 board = Board()
                 code = await self._watch(url, prices, log, board, settings)
             log.end({**settings, "notes": self.notes})
             _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
         return code
+
+    async def _look(self) -> None:
+        """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        from context_bench.cli.reaching import require_proxy
+        from context_bench.cli.session import warn
+
+        named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
+        for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
+            try:
+                await require_proxy(flag, url, f"http://127.0.0.1:{back}" if back else None)
+            except PreflightFailed as absent:
+                if self.client:
+                    raise
+                warn(str(absent))
 
     def _prices(self) -> Any:
         from context_bench.cli.options import RunOptions
@@ -174,9 +190,7 @@ class Watching:
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
         if self.client:
-            from context_bench.cli.client import run_client
-
-            return await run_client(self.client, watch.url, quiet=self.quiet)
+            return await run_client("watch", self.client, watch.url, quiet=self.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:

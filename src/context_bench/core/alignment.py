@@ -36,18 +36,22 @@ class _Sketch:
     text: str
     question: str
     ids: tuple[str, ...]
+    kinds: tuple[str, ...]
 
     @classmethod
     def of(cls, message: WireMessage) -> _Sketch:
         text = message.text
         calls = tuple(str(call.get("id") or canonical_json(call)) for call in message.tool_calls)
-        return cls(message.role, text, question_of(text), (*calls, *([message.tool_call_id] if message.tool_call_id else [])))
+        ids = (*calls, *([message.tool_call_id] if message.tool_call_id else []))
+        return cls(message.role, text, question_of(text), ids, tuple(part.kind for part in message.parts if part.text is None))
 
 
 def _likeness(a: _Sketch, b: _Sketch) -> float:
     score = 1.5 if a.role == b.role else 0.3
     if a.ids and set(a.ids) & set(b.ids):
         score += 4.0
+    if a.kinds and a.kinds == b.kinds:
+        score += 0.5
     if a.text and a.text == b.text:
         score += 3.0
     elif a.question and b.text.rstrip().endswith(a.question):

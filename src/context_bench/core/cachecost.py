@@ -93,15 +93,18 @@ def session_cache(
     profile: CacheProfile | Mapping[str, Any],
     *,
     times: Sequence[float] | None = None,
+    head: int = 0,
 ) -> PrefixCache:
-    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start."""
+    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start. `head`:
+    in the unit model the first so many tokens of each prompt are stored too, as clients mark the end of their instructions.
+    """
     rules = profile if isinstance(profile, CacheProfile) else _profile(profile)
     if len(output_tokens) != len(lengths):
         raise BadInput(f"{len(lengths)} prompts but {len(output_tokens)} output token counts; give one per prompt")
     found = PrefixCache()
     last_use = dict(enumerate(times)) if times is not None else {}
     for t, n in enumerate(lengths):
-        cached, source = _cached(t, n, shared, lengths, rules, last_use if times is not None else None, times)
+        cached, source = _cached(t, n, shared, lengths, rules, last_use if times is not None else None, times, head)
         if times is not None and source is not None:
             last_use[source] = times[t]
         found.cached_per_request.append(cached)
@@ -120,14 +123,19 @@ class LiveCache:
         self._stops: list[tuple[int, ...]] = []
         self._last_use: list[float] = []
 
-    def add(self, length: int, shared: Callable[[int], int], *, at: float = 0.0, stops: Sequence[int] | None = None) -> tuple[int, int]:
+    def add(
+        self, length: int, shared: Callable[[int], int], *, at: float = 0.0, stops: Sequence[int] | None = None, warm: int = 0
+    ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
         `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends of its marked
-        prefixes, in tokens, for caches that store only those; default: its whole length.
+        prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens at its start that the cache held
+        already, from an earlier session.
         """
         rules, ends = self.profile, tuple(sorted(stops)) if stops is not None else (length,)
         read, source = self._served(shared, ends, at)
+        if warm and (kept := self._warm(min(warm, length), stops)) > read:
+            read, source = kept, None
         written = _written(ends[-1], read, rules) if ends else 0
         if source is not None:
             self._last_use[source] = at
@@ -135,6 +143,14 @@ class LiveCache:
         self._stops.append(ends)
         self._last_use.append(at)
         return read, written
+
+    def _warm(self, warm: int, stops: Sequence[int] | None) -> int:
+        """How much of a warm start the rules can serve: where prefixes are marked, up to the last mark that is not (5 %) beyond it."""
+        rules = self.profile
+        if stops is not None:
+            warm = max((end for end in stops if end <= 1.05 * warm), default=0)
+        kept = rules.b * (warm // rules.b) if rules.mode == "block" else warm
+        return kept if kept >= rules.m else 0
 
     def _served(self, shared: Callable[[int], int], ends: tuple[int, ...], at: float) -> tuple[int, int | None]:
         rules, best, source = self.profile, 0, None
@@ -168,6 +184,7 @@ def _cached(
     rules: CacheProfile,
     last_use: Mapping[int, float] | None,
     times: Sequence[float] | None,
+    head: int = 0,
 ) -> tuple[int, int | None]:
     """Tokens of request t served from the cache, and the earlier request they come from."""
     best, source = 0, None
@@ -175,8 +192,8 @@ def _cached(
         if last_use is not None and times is not None and rules.ttl is not None and times[t] - last_use[s] > rules.ttl:
             continue
         length = shared(s, t)
-        if rules.mode == "unit" and length < lengths[s]:
-            continue  # a stored prefix counts whole or not at all
+        if rules.mode == "unit" and length < lengths[s]:  # a stored prefix counts whole or not at all
+            length = head if head and length >= head else 0
         if length > best:
             best, source = length, s
         if best == n:

@@ -50,6 +50,25 @@ def method(plugin: Any, *names: str) -> Callable[..., Any] | None:
     return None
 
 
+def misfit(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | None:
+    """Why `function` cannot be called so, with its own signature; `None` if it can, or does not say what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built in
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{getattr(function, '__name__', 'it')}{signature}: {error}"
+    return None
+
+
+def name_of(plugin: Any) -> str:
+    """Its name, else that of its class."""
+    name = getattr(plugin, "name", None)
+    return name if isinstance(name, str) and name else type(plugin).__name__
+
+
 def fingerprint(plugin: Any) -> dict[str, Any]:
     """What makes a plug-in's results what they are: its own `fingerprint()`, else class, name, version and plain public attributes."""
     own = method(plugin, "fingerprint")
@@ -62,4 +81,9 @@ def fingerprint(plugin: Any) -> dict[str, Any]:
         for key, value in getattr(plugin, "__dict__", {}).items()
         if not key.startswith("_") and "key" not in key.lower() and isinstance(value, str | int | float | bool | list | dict | tuple | None)
     }
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "name": plugin.name, "version": getattr(plugin, "version", None), **public}
+    return {
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "name": name_of(plugin),
+        "version": getattr(plugin, "version", None),
+        **public,
+    }

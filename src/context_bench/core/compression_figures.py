@@ -90,6 +90,8 @@ def add_compression(
     seed = (result.manifest.get("options") or {}).get("seed") or 0
     margin = next((each.margin for each in result.comparisons), None)
     result.compression = figures(result.rows, metric, margin=margin, seed=seed) | {"about": dict(about)}
+    for each in result.lifts:
+        result.compression["systems"][each.system]["lift"] = plain(each)
     if answers is not None:
         found = losses(answers)
         for system, told in found.items():

@@ -7,13 +7,15 @@ deletion, an empty line is a context line whose blank was stripped. All lines ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.spans import Range, Ranges, holds, merged, size
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_UPSTREAM_HUNK = re.compile(r"@@\s+-(\d{1,9})(?:,\d{1,9})?\s+\+\d{1,9}(?:,\d{1,9})?\s+@@")
+_UPSTREAM_NAME = re.compile(r"\+\+\+\s+b/(.+)")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "a": 7, "b": 8, "f": 12, "v": 11, '"': 34, "\\": 92}
 _PREFIXES = {("a/", "b/"), ("i/", "w/"), ("c/", "i/"), ("c/", "w/"), ("o/", "w/"), ("1/", "2/")}
 
@@ -102,31 +104,47 @@ def upstream_edit_location(patch: str | None, init: Mapping[str, Ranges], gold_p
     text = patch or gold_patch
     if not text:
         return None
-    lines = upstream_deleted(text)
-    hits = sum(1 for path, line in lines if any(first <= line <= last for first, last in init.get(path, ())))
-    share = hits / len(lines) if lines else 0.0
-    gold = sum(last - first + 1 for ranges in init.values() for first, last in ranges)
-    return {"recall": share, "precision": share, "intersection": hits, "gold_size": gold, "pred_size": len(lines)}
+    deleted = upstream_deleted(text)
+    count = sum(map(size, deleted.values()))
+    hits = sum(
+        1
+        for path, runs in deleted.items()
+        for start, end in runs
+        for line in range(start, end + 1)
+        if any(first <= line <= last for first, last in init.get(path, ()))
+    )
+    share = hits / count if count else 0.0
+    gold = sum(map(size, init.values()))
+    return {"recall": share, "precision": share, "intersection": hits, "gold_size": gold, "pred_size": count}
 
 
-def upstream_deleted(text: str) -> list[tuple[str, int]]:
+def upstream_deleted(text: str) -> dict[str, Ranges]:
     """Deleted lines as the original's parser finds them: only under `+++ b/`, and a hunk ends at anything that looks like a header."""
-    out: list[tuple[str, int]] = []
+    lines = text.split("\n")
+    out: dict[str, list[Range]] = {}
     path: str | None = None
-    line_number, inside = 0, False
-    for line in text.split("\n"):
-        if line.startswith("+++ b/"):
-            path, inside = line[6:], False
-        elif line.startswith(("diff --git", "--- ", "+++ ")):
-            inside = False
-        elif match := _HUNK.match(line):
-            line_number, inside = int(match[1]), path is not None
-        elif inside and path is not None:
-            if line.startswith("-"):
-                out.append((path, line_number))
-            if line.startswith(("-", " ")):
-                line_number += 1
-    return out
+    for at, line in enumerate(lines):
+        if line.startswith("+++"):
+            path = match[1] if (match := _UPSTREAM_NAME.match(line)) else path
+        elif path and (match := _UPSTREAM_HUNK.match(line)):
+            out.setdefault(path, []).extend(_upstream_runs(map(lines.__getitem__, range(at + 1, len(lines))), int(match[1])))
+    return {path: merged(runs) for path, runs in out.items() if runs}
+
+
+def _upstream_runs(lines: Iterable[str], number: int) -> Iterator[Range]:
+    """Runs of deleted lines up to what looks like a header, from old line `number` on. Only a line of context ends a run."""
+    first: int | None = None
+    for line in lines:
+        if line.startswith(("@@", "diff ", "---")):
+            break
+        if line.startswith(" ") and first is not None:
+            yield first, number - 1
+            first = None
+        elif line.startswith("-") and first is None:
+            first = number
+        number += line.startswith((" ", "-"))
+    if first is not None:
+        yield first, number - 1
 
 
 def _edit_recall(deleted: Mapping[str, Sequence[int]], gold_patch: str | None, dilate: int) -> float | None:

@@ -54,14 +54,15 @@ class BadSpec(Stop):
 
 
 class UnknownName(Stop, KeyError):
-    """No such dataset, system, evaluator, metric or reporter; suggests near names."""
+    """No such dataset, system, evaluator, metric or reporter; suggests near names. `lists`: the command that lists all of them."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], lists: str | None = None) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         more = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
-        self.message = f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names[:_MOST_KNOWN]) or 'none'}{more}."
+        there = f"Known: {', '.join(names[:_MOST_KNOWN]) or 'none'}{more}." if lists is None else lists
+        self.message = f"Unknown {kind} {name!r}.{hint} {there}"
         super().__init__(self.message)
 
     def __str__(self) -> str:  # KeyError would show the repr

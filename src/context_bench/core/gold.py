@@ -78,17 +78,25 @@ def gold_of_row(row: Mapping[str, Any]) -> Gold:
 
 
 def repo_of_row(row: Mapping[str, Any]) -> str | None:
-    """`owner/name` of a row, from its repository, its address or its id; `None` if nothing tells."""
-    for key in ("repo", "repo_url"):
-        if value := _text(row.get(key)):
-            slug = value.rstrip("/").removesuffix(".git")
-            if "://" in slug or slug.startswith("git@"):
-                slug = slug.split("://", 1)[-1].split(":", 1)[-1] if slug.startswith("git@") else slug.split("://", 1)[1].split("/", 1)[-1]
-            return slug.replace("__", "/", 1) if "/" not in slug else slug
+    """`owner/name` of a row, from its repository, its address or its id; `name` alone where none names the owner, `None` without any."""
+    named = [slug for key in ("repo", "repo_url") if (slug := _slug(_text(row.get(key)) or ""))]
+    if whole := next((slug for slug in named if "/" in slug), None):
+        return whole
     for key in ("original_inst_id", "instance_id", "inst_id"):
-        if match := _INSTANCE.match(str(row.get(key) or "")):
+        match = _INSTANCE.match(str(row.get(key) or ""))
+        if match and match[2].casefold() in [name.casefold() for name in named or [match[2]]]:
             return f"{match[1]}/{match[2]}"
-    return None
+    return named[0] if named else None
+
+
+def _slug(address: str) -> str:
+    """`owner/name` of an address or a folder's name."""
+    slug = address.rstrip("/").removesuffix(".git")
+    if slug.startswith("git@"):
+        slug = slug.split("://", 1)[-1].split(":", 1)[-1]
+    elif "://" in slug:
+        slug = slug.split("://", 1)[1].split("/", 1)[-1]
+    return slug if "/" in slug else slug.replace("__", "/", 1)
 
 
 def clean_path(path: str) -> str:
@@ -102,10 +110,12 @@ def clean_path(path: str) -> str:
 
 def upstream_path(path: str) -> str:
     """The same as the original evaluator does it: dots at the beginning are lost too (`.github/x` becomes `github/x`)."""
+    path = path.replace("\\", "/")
     if path.startswith("/testbed/"):
         return path[len("/testbed/") :]
-    if match := re.match(r"/workspace/[^/]+/", path):
-        return path[match.end() :]
+    if path.startswith("/workspace/"):
+        first, _, rest = path[len("/workspace/") :].partition("/")
+        return rest if "/" in path[len("/workspace/") :] else first
     return path.lstrip("/") if path.startswith("/") else path.lstrip("./")
 
 

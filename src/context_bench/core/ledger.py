@@ -5,6 +5,7 @@ The current ledger lives in a context variable, so concurrent work does not mix,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,9 @@ class Mark:
 class Ledger:
     """The calls of one piece of work on one account, and the rules that hold for them.
 
-    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them.
+    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them. `waiting`: who
+    is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what looks down is asked once more at most.
+    `in_full`: tokens of the request as it would have been sent, where a system of this process shortens before it asks.
     """
 
     account: Account = "system"
@@ -38,6 +41,9 @@ class Ledger:
     deadline: float | None = None  # on the clock's monotonic(); the whole example's, not one attempt's
     calls: list[Call] = field(default_factory=list)
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waiting: Callable[[str], None] | None = None
+    brief: bool = False
+    in_full: int | None = None
 
     def record(self, call: Call) -> None:
         """Write one attempt down."""

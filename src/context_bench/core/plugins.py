@@ -1,12 +1,13 @@
 """One grammar for everything that can be plugged in, wherever a name is asked for.
 
-`NAME[:k=v,…]` a built-in, a registered name or an entry point · `py:pkg.mod:Class[:k=v,…]` any importable object ·
+`NAME[:k=v,…]` a built-in, a registered name or an entry point · `py:pkg.mod:Class[:k=v,…]` any importable object, also of a module in
+the working folder · `py:./file.py:Class[:k=v,…]` one of a file ·
 `cli:COMMAND` · `http:URL` · `mcp:COMMAND`. `builtin:NAME` forces a built-in.
 """
 
 from __future__ import annotations
 
-import importlib
+import difflib
 import inspect
 import json
 import re
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName
+from context_bench.core.importing import imported
 from context_bench.core.registry import registry
 
 SCHEMES = ("builtin", "py", "cli", "http", "mcp")
@@ -26,6 +28,14 @@ _SORTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "None": ("null", lambda value: value is None),
+}
+#: A file before its attribute; what a drive is called has a colon as well.
+_FILE = re.compile(r"((?:[A-Za-z]:[\\/])?[^:]*\.py):")
+#: Kind → the methods without which nothing is one.
+_LACKS = {
+    "system": "neither process(example) nor compress(messages)",
+    "evaluator": "no score(example, output)",
+    "metric": "no compute(rows)",
 }
 _OPTIONAL = re.compile(r"(?:typing\.)?Optional\[(\w+)\]")
 
@@ -48,10 +58,14 @@ def parse_spec(text: str) -> PluginSpec:
     if found and scheme == "https":
         return PluginSpec("http", text, {}, text)
     if found and scheme == "py":
-        module, colon, tail = rest.partition(":")
+        file = _FILE.match(rest)
+        module, colon, tail = (file[1], ":", rest[file.end() :]) if file else rest.partition(":")
         attribute, _, options = tail.partition(":")
         if not (module and colon and attribute):
-            raise BadInput(f"{text!r} is not a Python plug-in; expected py:package.module:Name, optionally followed by :key=value,…")
+            raise BadInput(
+                f"{text!r} is not a Python plug-in; expected py:package.module:Name or py:./file.py:Name, "
+                "optionally followed by :key=value,…"
+            )
         return PluginSpec("py", f"{module}:{attribute}", _options(options, text), text)
     if found and scheme == "builtin":
         name, _, options = rest.partition(":")
@@ -109,7 +123,7 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
         return target
     if not callable(target):
         raise BadInput(f"{spec.text!r} is an object of type {type(target).__name__}: it takes no options and is not a {kind}")
-    check_options(kind, spec, target)
+    check_options(kind, spec, target, defaults)
     try:
         made = target(**{**defaults, **spec.options})
     except ContextBenchError:
@@ -117,24 +131,47 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
     except TypeError as error:
         raise BadInput(f"{kind} {spec.text!r} could not be made: {error}") from error
     if not accepts(made):
-        raise BadInput(f"{spec.text!r} made a {type(made).__name__}, which is not a {kind}")
+        name = type(made).__name__
+        raise BadInput(f"{spec.text!r} made a {name}, which is not a {kind}: {name} has {_LACKS.get(kind, 'not what it takes')}")
     return made
 
 
-def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any]) -> None:
-    """Raises `BadInput` for an option whose parameter is annotated as a number or a truth value (or `None`) and which is none.
+def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any], filled: Iterable[str] = (), hint: str = "") -> None:
+    """Raises `BadInput` for an option that there is not, and for one whose parameter is annotated as a number or a truth value (or `None`)
+    and which is none.
 
-    Text is true and compares with nothing: taken for either, it would only be found out in the numbers, if at all.
+    Text is true and compares with nothing: taken for either, it would only be found out in the numbers, if at all. `filled`: parameters
+    that others fill, so that nobody is sent there; `hint`: what else to say where there is no such option.
     """
     try:
         parameters = inspect.signature(target).parameters
     except (TypeError, ValueError):  # some things can be called and do not say how
         return
+    _refuse_unknown(spec, parameters, set(filled), hint)
     for name, value in spec.options.items():
         sorts = [_SORTS.get(word) for word in _words(parameters[name].annotation)] if name in parameters else []
         known = [sort for sort in sorts if sort is not None]
         if known and len(known) == len(sorts) and not any(fits(value) for _, fits in known):
             raise BadInput(f"{kind} {spec.text!r}: {name} is {value!r}; expected {' or '.join(called for called, _ in known)}")
+
+
+def _refuse_unknown(spec: PluginSpec, parameters: Mapping[str, inspect.Parameter], filled: set[str], hint: str) -> None:
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    takes = [name for name, parameter in parameters.items() if parameter.kind in named]
+    own = [name for name in takes if name not in filled and not name.startswith("_")]
+    for name in spec.options:
+        if name not in takes:
+            near = difflib.get_close_matches(name, own, n=1)
+            ask = f"; did you mean {near[0]}?" if near else "."
+            raise BadInput(f"{_called(spec)} has no option {name}{ask} It has {', '.join(own) or 'none'}.{hint}")
+
+
+def _called(spec: PluginSpec) -> str:
+    """The specification without its options."""
+    return f"{spec.scheme}:{spec.target}" if spec.scheme not in ("name", "builtin") else spec.target
 
 
 def _words(annotation: Any) -> list[str]:
@@ -145,12 +182,9 @@ def _words(annotation: Any) -> list[str]:
 
 
 def load_object(path: str) -> Any:
-    """The object at `package.module:attribute`."""
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise BadInput(f"cannot import {module!r}: {error}. Is it installed, or in a folder on PYTHONPATH?") from error
+    """The object at `package.module:attribute`, or `file.py:attribute`."""
+    module, _, attribute = path.rpartition(":")
+    found: Any = imported(module)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise BadInput(f"{module!r} has no {attribute!r}; it has: {', '.join(_public(found))}")

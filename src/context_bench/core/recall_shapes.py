@@ -7,7 +7,7 @@ one of these it would give questions with nothing to remember.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,13 @@ _PUBLISHED = {
     "qa": "the published LoCoMo",
 }
 _SESSION = re.compile(r"session_(\d+)")
+#: Ways to write a type of question, as the original takes them; any other stays as it is, in small letters ("temporal-reasoning" too).
+_TYPES = {
+    "temporal reasoning": "temporal",
+    **dict.fromkeys(("multi_hop", "multihop"), "multi-hop"),
+    **dict.fromkeys(("knowledge_update", "knowledge update"), "knowledge-update"),
+}
+Blank = Callable[[str], None]  # told where a turn says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,9 @@ def shape_of(document: Any) -> str | None:
     return "dmr" if first.keys() & {"conversation", "turns"} and first.keys() & {"question", "query"} else None
 
 
-def read_pairs(document: Any, benchmark: str | None = None) -> list[Pair]:
-    """The pairs in a parsed JSON document, in the file's order, sessions by number.
+def read_pairs(document: Any, benchmark: str | None = None, on_blank: Blank | None = None) -> list[Pair]:
+    """The pairs in a parsed JSON document, in the file's order, sessions by number. Turns that say nothing are left out; `on_blank` is told
+    where each of them stands.
 
     `benchmark` ("locomo", "longmemeval", "dmr"): the shape that is expected; by default the one found. `BadInput` for another shape,
     for a field of another kind, and for a file with no questions or with nothing to remember.
@@ -62,7 +70,11 @@ def read_pairs(document: Any, benchmark: str | None = None) -> list[Pair]:
     shape = shape_of(document)
     if shape is None or (benchmark is not None and shape != benchmark):
         raise BadInput(_wrong(document, shape, benchmark))
-    pairs = list(_locomo(document) if shape == "locomo" else _longmemeval(document) if shape == "longmemeval" else _dmr(document))
+    tell = on_blank or (lambda where: None)
+    found = (
+        _locomo(document, tell) if shape == "locomo" else _longmemeval(document, tell) if shape == "longmemeval" else _dmr(document, tell)
+    )
+    pairs = list(found)
     if not pairs:
         raise BadInput("the file has no questions")
     if not any(pair.items for pair in pairs):
@@ -85,7 +97,7 @@ def _wrong(document: Any, shape: str | None, benchmark: str | None) -> str:
 # The three shapes -----------------------------------------------------------------------------------------------------------------------
 
 
-def _locomo(document: Mapping[str, Any]) -> Iterable[Pair]:
+def _locomo(document: Mapping[str, Any], on_blank: Blank) -> Iterable[Pair]:
     for name, conversation in document.items():
         where = f"conversation {name!r}"
         if not isinstance(conversation, Mapping):
@@ -95,7 +107,10 @@ def _locomo(document: Mapping[str, Any]) -> Iterable[Pair]:
             raise BadInput(f"{where} has no session_1, session_2, …")
         turns = [turn for _, key in numbered for turn in _objects(conversation[key], f"{where}, {key}")]
         sides = [(_text(turn, ("human_turn",), where, ""), _text(turn, ("blenderbot_message",), where, "")) for turn in turns]
-        items = tuple(f"User: {user}\nAssistant: {other}" for user, other in sides if user.strip() or other.strip())
+        said = [(user, other) for user, other in sides if user.strip() or other.strip()]
+        for _ in range(len(sides) - len(said)):
+            on_blank(where)
+        items = tuple(f"User: {user}\nAssistant: {other}" for user, other in said)
         for number, asked in enumerate(_objects(conversation.get("question_answer_pairs", []), f"{where}, question_answer_pairs")):
             at = f"{where}, question {number}"
             category = _text(asked, ("category",), at, "").strip().lower()
@@ -104,27 +119,27 @@ def _locomo(document: Mapping[str, Any]) -> Iterable[Pair]:
                 question=_text(asked, ("question",), at),
                 answer=_text(asked, ("answer",), at),
                 items=items,
-                category="temporal" if category == "temporal reasoning" else category,
+                category="temporal" if category == "temporal reasoning" else category,  # all that the original knows of this shape
                 haystack=name,
             )
 
 
-def _longmemeval(document: Sequence[Any]) -> Iterable[Pair]:
+def _longmemeval(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
     for number, entry in enumerate(_objects(document, "the file")):
         where = f"entry {number}"
         sessions = _list(entry.get("sessions"), f"{where}, sessions")
         turns = [turn for index, session in enumerate(sessions) for turn in _objects(session, f"{where}, session {index}")]
-        category = re.sub(r"[\s_]+", "-", _text(entry, ("question_type",), where, "").strip().lower())
+        category = _text(entry, ("question_type",), where, "").strip().lower()
         yield Pair(
             id=_text(entry, ("question_id",), where, "") or f"lme-full-{number}",
             question=_text(entry, ("question",), where),
             answer=_text(entry, ("answer",), where),
-            items=tuple(_said(turn, ("role",), ("content",), where) for turn in turns),
-            category="temporal" if category == "temporal-reasoning" else category,
+            items=tuple(_said(turns, ("role",), ("content",), where, on_blank)),
+            category=_TYPES.get(category, category),
         )
 
 
-def _dmr(document: Sequence[Any]) -> Iterable[Pair]:
+def _dmr(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
     for number, entry in enumerate(_objects(document, "the file")):
         where = f"entry {number}"
         turns = entry["conversation"] if entry.get("conversation") is not None else entry.get("turns")
@@ -135,13 +150,20 @@ def _dmr(document: Sequence[Any]) -> Iterable[Pair]:
             id=_text(entry, ("id",), where, "") or f"dmr-{number}",
             question=_text(entry, ("question", "query"), where),
             answer=_text(entry, ("answer", "expected_answer"), where),
-            items=tuple(_said(turn, ("speaker", "role"), ("content", "text"), where) for turn in _objects(turns, f"{where}, turns")),
+            items=tuple(_said(_objects(turns, f"{where}, turns"), ("speaker", "role"), ("content", "text"), where, on_blank)),
             category=f"{hops}-hop" if hops > 0 else "unknown",
         )
 
 
-def _said(turn: Mapping[str, Any], who: Sequence[str], what: Sequence[str], where: str) -> str:
-    return f"{_text(turn, who, where, 'user')}: {_text(turn, what, where)}"
+def _said(turns: Iterable[Mapping[str, Any]], who: Sequence[str], what: Sequence[str], where: str, on_blank: Blank) -> Iterable[str]:
+    for turn in turns:
+        there = any(name in turn for name in what)  # a turn that has no such field is of another shape
+        says = [name for name in what if not isinstance(turn.get(name), str) or turn[name].strip()]
+        said = _text(turn, says or what, where, "" if there else None)
+        if said.strip():
+            yield f"{_text(turn, who, where, 'user')}: {said}"
+        else:
+            on_blank(where)
 
 
 # Fields ---------------------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ Account = Literal["system", "reader", "judge", "compressor", "embedder", "prefli
 class Usage:
     """Tokens as the provider billed them. `None` = it did not say (never 0).
 
-    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it.
+    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it, and `cache_write_1h`
+    is the share of `cache_write` that is stored for an hour (Anthropic bills it at twice the input price instead of 1.25 times).
     """
 
     input_tokens: int | None = None
@@ -23,6 +24,7 @@ class Usage:
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_1h: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -31,6 +33,7 @@ class Usage:
             _plus(self.cache_read, other.cache_read),
             _plus(self.cache_write, other.cache_write),
             _plus(self.reasoning_tokens, other.reasoning_tokens),
+            _plus(self.cache_write_1h, other.cache_write_1h),
         )
 
 
@@ -109,7 +112,8 @@ class Forwarded:
 class EvalRow:
     """What one system did with one example, in one trial.
 
-    `input_tokens`: tokens our client sent. `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's own
+    `input_tokens`: tokens our client sent; of a system that shortens before it asks, those of the request with the example as it was given.
+    `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's own
     prompt count; for a Python system the tokens of the `context` it returned). `None` = could not be measured. `latency` in seconds,
     without time spent waiting for a slot or in back-off. `errors` maps a source (`system` or an evaluator's
     name) to `Class: message`; a source with an error has no score.
@@ -218,7 +222,8 @@ class Result:
     its traffic shows (see `context_bench.replay`). `setups`: every attempt to set up a group, by system, number, trial and attempt.
     `agents`: of a run of agents, its figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they
     come to (see `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where there
-    are several kinds; they correct for one another and for nothing else.
+    are several kinds; they correct for one another and for nothing else. `lifts`: each system against truncation to its own size (their
+    `baseline`), where the run has that; a family of its own.
     """
 
     rows: Sequence[EvalRow]
@@ -236,6 +241,7 @@ class Result:
     agents: dict[str, Any] = field(default_factory=dict)
     compression: dict[str, Any] = field(default_factory=dict)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
 
 
 def plain(record: Any) -> Any:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.alignment import align
+from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
-from context_bench.core.wire import Part, WireMessage, WireRequest
+from context_bench.core.wire import Part, WireMessage, WireRequest, stated
 from context_bench.core.wordiff import Span, count_words, diff_texts, words_of
 
 State = Literal["kept", "changed", "dropped", "added"]
@@ -94,7 +95,7 @@ def message_text(message: WireMessage) -> str:
 def _part_text(part: Part) -> str:
     if part.text is not None:
         return f"[{part.kind}]\n{part.text}" if part.kind not in _PLAIN and part.text else part.text
-    data = "" if part.raw is None else canonical_json(part.raw)
+    data = "" if part.raw is None else canonical_json(without_nulls(part.raw))
     return f"[{part.kind}: {data}]" if len(data) <= _SHORT else f"[{part.kind}: {len(data):,} characters, {data[:80]}…{data[-40:]}]"
 
 
@@ -225,25 +226,31 @@ def _changes(sent: WireRequest, forwarded: WireRequest) -> Iterator[Changed]:
         yield Changed("model", "model", sent.model, forwarded.model)
     if sent.stream != forwarded.stream:
         yield Changed("stream", "stream", _json(sent.stream), _json(forwarded.stream))
-    for name in sorted(sent.params.keys() | forwarded.params.keys()):
-        before, after = (_json(side.params[name]) if name in side.params else None for side in (sent, forwarded))
+    given, arrived = stated(sent.params), stated(forwarded.params)
+    for name in sorted(given.keys() | arrived.keys()):
+        before, after = (_json(side[name]) if name in side else None for side in (given, arrived))
         if before != after:
             yield Changed("parameter", name, before, after)
     before_tools, after_tools = _tools(sent.tools), _tools(forwarded.tools)
     for name in dict.fromkeys([*before_tools, *after_tools]):
-        if before_tools.get(name) != after_tools.get(name):
-            yield Changed("tool", name, before_tools.get(name), after_tools.get(name))
+        before, after = before_tools.get(name), after_tools.get(name)
+        if _json(without_nulls(before)) != _json(without_nulls(after)):
+            yield Changed("tool", name, _as_sent(before), _as_sent(after))
 
 
 def _json(value: Any) -> str:
     return canonical_json(value)
 
 
-def _tools(tools: Sequence[Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _as_sent(tool: Any) -> str | None:
+    return None if tool is None else json.dumps(tool, ensure_ascii=False, default=repr)
+
+
+def _tools(tools: Sequence[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for tool in tools:
         held = tool if isinstance(tool, dict) else {}
         inner = held["function"] if isinstance(held.get("function"), dict) else held
         name = str(inner.get("name") or held.get("type") or "tool")
-        found[name if name not in found else f"{name} #{len(found) + 1}"] = json.dumps(tool, ensure_ascii=False, default=repr)
+        found[name if name not in found else f"{name} #{len(found) + 1}"] = tool
     return found

@@ -80,6 +80,20 @@ def retention_index(
     return RetentionIndex(value, low, high, gap, len(own), count, "" if low is not None else _too_few(count))
 
 
+def retained(scores: Sequence[Sequence[float] | NDArray[Any]]) -> list[float] | None:
+    """What some systems keep of what the history is worth, from their scores on the same examples, those with all and with none the last
+    two; `None` where that is too little to speak of. Scores above 1 are ratings.
+    """
+    import numpy as np
+
+    values = [np.asarray(each, dtype=float) for each in scores]
+    if not len(values[0]):
+        return None
+    *shares, most, least = (float(each.mean()) for each in values)
+    scale = HIGHEST if max(float(each.max()) for each in values) > 1 else 1.0
+    return None if most - least < LEAST_GAP * scale else [(share - least) / (most - least) for share in shares]
+
+
 def _too_few(clusters: int) -> str:
     few = f"{clusters} sessions are too few for an interval (at least {MIN_CLUSTERS})"
     return few if clusters < MIN_CLUSTERS else "full history and none are too close for an interval"

@@ -82,6 +82,7 @@ class LineTable:
     starts: tuple[int, ...]
     length: int
     blank: tuple[Range, ...] = ()
+    ends_in_newline: bool = True
 
     @classmethod
     def of(cls, data: bytes) -> LineTable:
@@ -90,7 +91,8 @@ class LineTable:
         if not lines[-1]:
             lines.pop()
         starts = tuple(accumulate([length + 1 for length in map(len, lines[:-1])], initial=0)) if lines else ()
-        return cls(starts, len(data), _runs([number for number, line in enumerate(lines, 1) if not line or line.isspace()]))
+        blank = _runs([number for number, line in enumerate(lines, 1) if not line or line.isspace()])
+        return cls(starts, len(data), blank, data.endswith(b"\n"))
 
     @property
     def lines(self) -> int:

@@ -62,6 +62,7 @@ class Turns:
     head: list[int] = field(default_factory=list)
     turns: list[tuple[list[int], list[int]]] = field(default_factory=list)
     results: set[int] = field(default_factory=set)
+    marked: bool = False  # the end of the head is marked for caching, as clients do
 
     def chunk(self, tokens: int) -> int:
         """A new chunk."""
@@ -115,6 +116,7 @@ def turns_of(session: Session, counter: TokenCounter | None = None) -> Turns:
         found.turns.append((said, []))
     if session.requests and (tools := session.requests[0].chat.tools):
         found.head.insert(0, found.chunk(counter.count(canonical_json(tools))))
+    found.marked = "account" in session.meta and bool(found.head)
     if not found.turns:
         raise BadInput(f"session {session.id}: it has no turn, so there is nothing to simulate")
     return found
@@ -215,10 +217,15 @@ def strategies_for(session: Turns) -> dict[str, Callable[[Turns], Prompts]]:
 
 
 def simulate_strategies(
-    session: Session | Turns | None = None, profile: CacheProfile | Mapping[str, Any] | None = None
+    session: Session | Turns | None = None,
+    profile: CacheProfile | Mapping[str, Any] | None = None,
+    *,
+    counter: TokenCounter | None = None,
 ) -> list[StrategyRow]:
-    """Every strategy on a session (default: the made-up one), passthrough first, under one cache model (default: `automatic`)."""
-    turns = made_up() if session is None else session if isinstance(session, Turns) else turns_of(session)
+    """Every strategy on a session (default: the made-up one), passthrough first, under one cache model (default: `automatic`). `counter`
+    counts a recorded session (default: as its model does).
+    """
+    turns = made_up() if session is None else session if isinstance(session, Turns) else turns_of(session, counter)
     rules = profile if isinstance(profile, CacheProfile) else CacheProfile(**profile) if profile else next(iter(PROFILES.values()))
     output = [turns.tokens(answer) for _, answer in turns.turns]
     base: tuple[PrefixCache, list[int]] | None = None
@@ -228,7 +235,7 @@ def simulate_strategies(
         sums = [[0, *accumulate(turns.weights[chunk] for chunk in prompt)] for prompt in prompts]
         lengths = [found[-1] for found in sums]
         shared = _Shared(prompts, sums)
-        found = session_cache(lengths, shared, output, rules)
+        found = session_cache(lengths, shared, output, rules, head=turns.tokens(turns.head) if turns.marked else 0)
         base = base or (found, lengths)
         rows.append(_row(name, found, lengths, shared, base, rules))
     return rows

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from context_bench.core.records import Estimate
+
+_AGAIN = re.compile(r"#2(?:\[.*\])?(?: · .*)?$")
 
 
 def combined(metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], primary: str | None = None) -> dict[str, float]:
@@ -45,21 +50,39 @@ def _settings(metric: Any) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in ("score_field", "threshold") if hasattr(metric, name)}
 
 
+def is_again(system: str) -> bool:
+    """True for an arm that is another once more, for the noise: `full#2`, in one of several cells `full#2[…]`, `full#2 · shape`."""
+    return _AGAIN.search(system) is not None
+
+
 def rank_systems(
-    summary: Mapping[str, Mapping[str, float]], quality: str = "mean_score", cost: str = "cost_of_pass", *, missing: bool = True
+    summary: Mapping[str, Mapping[str, float]],
+    quality: str = "mean_score",
+    cost: str = "cost_of_pass",
+    *,
+    missing: bool = True,
+    estimates: Mapping[str, Mapping[str, Estimate]] | None = None,
 ) -> dict[str, int]:
     """System → 1 + number of systems that dominate it (quality no lower, cost no higher, one of them strictly). Equal systems share a rank.
 
-    `missing`: a missing quality counts as 0 and a missing cost as infinite; else systems without both are left out.
+    `missing`: a missing quality counts as 0 and a missing cost as infinite; else systems without both are left out. With `estimates`,
+    differences that lie within both systems' intervals are none.
     """
-    from context_bench.core.stats.pareto import pareto_ranks
+    from context_bench.core.stats.pareto import Reading, beats
 
-    known = {
-        system: (-_or(values.get(quality), 0.0), _or(values.get(cost), math.inf))
+    def reading(system: str, name: str, default: float, sign: int) -> Reading:
+        value = sign * _or(summary[system].get(name), default)
+        known = (estimates or {}).get(system, {}).get(name)
+        if known is None or known.low is None or known.high is None:
+            return Reading(value)
+        return Reading(value, *sorted((sign * known.low, sign * known.high)))
+
+    points = {
+        system: (reading(system, quality, 0.0, -1), reading(system, cost, math.inf, 1))
         for system, values in summary.items()
         if missing or (quality in values and cost in values)
     }
-    return dict(zip(known, pareto_ranks(list(known.values())), strict=True))
+    return {system: 1 + sum(beats(other, own) for other in points.values()) for system, own in points.items()}
 
 
 def _or(value: float | None, default: float) -> float:

@@ -44,7 +44,8 @@ class Event:
     `step` counts the calls of the run from 1, those that looked at nothing included. `ok` is false where the call failed: such an event
     counts in step statistics, never as read. `truncated`: the output was cut, `ranges` hold what was shown. `sidechain`: a sub-agent's
     call. `t`: seconds since the epoch; `tokens_before`: tokens the model had processed when it made the call. `symbols` are definitions
-    the agent named itself (unified predictions only). `raw_ref` finds the call in its log.
+    the agent named itself (unified predictions only). `raw_ref` finds the call in its log. `named`: the file itself was named, not only
+    lines or definitions of it (predictions tell the two apart, and to the original only the first is a file read).
     """
 
     step: int
@@ -63,6 +64,7 @@ class Event:
     raw_ref: str | None = None
     symbols: tuple[str, ...] = ()
     turn: int | None = None  # the model's reply the call was part of, where the log tells
+    named: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; what has its default value is left out."""
@@ -98,7 +100,7 @@ class Trace:
     `final` is the context the agent named itself at the end (`None`: it named none; an empty list: it named nothing). `steps` is how many
     calls the run had where that is more than the events show. `cost` in US dollars, `started` and `ended` in seconds since the epoch, `cwd`
     the folder the agent worked in, `commit` what it started from, `first_test_command` the (beginning of the) first command that ran tests.
-    `skipped` counts records of the log that could not be read, by reason.
+    `models`: every model that replied, where there are several. `skipped` counts records of the log that could not be read, by reason.
     """
 
     instance_id: str
@@ -118,6 +120,7 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     steps: int | None = None
     first_test_command: str | None = None
+    models: list[str] | None = None
 
     @property
     def step_count(self) -> int:
@@ -205,4 +208,4 @@ _ABSENT = object()
 _EVENT_FIELDS = [f.name for f in fields(Event)]
 _EVENT_VALUES = attrgetter(*_EVENT_FIELDS)
 _EVENT_USUAL = [_ABSENT if f.default is MISSING else f.default for f in fields(Event)]
-_PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command")
+_PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command", "models")

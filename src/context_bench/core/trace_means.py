@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.coverage import LEVELS, Level, Score, harmonic
+from context_bench.core.coverage import LEVELS, POLICIES, Level, Score, harmonic
 from context_bench.core.stats.bootstrap import cluster_sums, ratio_intervals, resampled_sums
 from context_bench.core.stats.bounded import bounded
 from context_bench.core.stats.clusters import MIN_CLUSTERS, codes_of
@@ -62,7 +62,8 @@ def means(scores: Sequence[Score], repos: Sequence[str] | None = None, *, confid
         levels = [one.final[name] for one in rows]
         figures[f"f1_macro.{name}"] = _mean([level.f1 for level in levels], clusters, confidence)
     by_level = {name: [one.final[name] for one in rows] for name in LEVELS}
-    figures |= _ratios(by_level, clusters, confidence, seed) | _f1s_of_means(by_level, clusters, confidence, seed)
+    nothing = 1.0 if rows and all(POLICIES[one.policy].upstream for one in rows) else None
+    figures |= _ratios(by_level, clusters, confidence, seed, nothing) | _f1s_of_means(by_level, clusters, confidence, seed)
     for label in ("coverage", "precision", "f1"):
         figures[f"macro.{label}.line_nonblank"] = _mean([getattr(one.nonblank, label, None) for one in rows], clusters, confidence)
     for label in ("precision", "recall", "anchored_precision"):
@@ -114,16 +115,22 @@ def _mean(values: Sequence[float | None], clusters: Sequence[Any], confidence: f
     return Mean(value, low, high, len(known), missing, count)
 
 
-def _ratios(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int) -> dict[str, Mean]:
-    """Coverage and precision over everything read, at every level, from one draw of the clusters."""
+def _ratios(
+    by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int, nothing: float | None
+) -> dict[str, Mean]:
+    """Coverage and precision over everything read, at every level, from one draw of the clusters.
+
+    `nothing`: the figure where the sizes add up to nothing. With sizes below zero (the original's reversed ranges) there is no interval.
+    """
     out: dict[str, Mean] = {}
     parts: dict[str, tuple[Sequence[Level], str]] = {}
     for name, levels in by_level.items():
         for label, size in (("coverage", "gold_size"), ("precision", "pred_size")):
-            if any(getattr(level, size) for level in levels):
+            if sum(getattr(level, size) for level in levels) > 0:
                 parts[f"micro.{label}.{name}"] = levels, size
             else:
-                out[f"micro.{label}.{name}"] = Mean(None, missing=len(levels))
+                known = 0 if nothing is None else len(levels)
+                out[f"micro.{label}.{name}"] = Mean(nothing, n=known, missing=len(levels) - known)
     if not parts:
         return out
     import numpy as np
@@ -134,7 +141,8 @@ def _ratios(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], co
     count = len(tops)
     ends = ratio_intervals(tops, bottoms, confidence, seed=seed) if count >= MIN_CLUSTERS else [None] * len(parts)
     for column, (key, (levels, size)) in enumerate(parts.items()):
-        low, high = (max(0.0, found[0]), min(1.0, found[1])) if (found := ends[column]) else (None, None)
+        found = ends[column] if bottoms[:, column].min() >= 0 else None
+        low, high = (max(0.0, found[0]), min(1.0, found[1])) if found else (None, None)
         n = sum(1 for level in levels if getattr(level, size))
         value = sum(level.intersection for level in levels) / sum(getattr(level, size) for level in levels)
         out[key] = Mean(value, low, high, n, len(levels) - n, count)

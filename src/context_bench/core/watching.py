@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from context_bench.core.records import Forwarded, Usage
+from context_bench.core.violations import count_tools
 
 #: turn: a request to a model · late: calls that reached the provider after their turn was over · stray: calls nobody can be named for ·
 #: other: requests that are no turn (lists of models, token counts …).
@@ -27,6 +28,7 @@ class Turn:
     `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed that were made again.
     Times in seconds; `added` is the client's time without the provider's.
     `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
+    `tools` names the tools that some kinds are about.
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing stood in between.
     `front` and `calls` are the taps' own records, by the recording policy.
     """
@@ -63,6 +65,7 @@ class Turn:
     predicted_cost: float | None = None  # of the prompts only
     alone_cost: float | None = None
     violations: dict[str, int] = field(default_factory=dict)
+    tools: dict[str, list[str]] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)
     unchanged: bool | None = None  # the provider got the client's body byte for byte
     front: Forwarded | None = None
@@ -117,6 +120,7 @@ class Figures:
     repeated_after: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
     models: Counter[str] = field(default_factory=Counter)
     _added: list[float] = field(default_factory=list)
     _added_ttft: list[float] = field(default_factory=list)
@@ -154,6 +158,7 @@ class Figures:
         self.extra += turn.extra
         self.retries += turn.retries
         self.violations.update(turn.violations)
+        count_tools(self.tools, turn.tools)
         sent = turn.front or (turn.calls[0] if turn.calls else None)
         self.uncounted += sent.uncounted_parts if sent is not None else 0
         self.silent += turn.front is not None and not turn.calls and failure is None
@@ -217,6 +222,8 @@ class Figures:
         predicted |= {"cold_cache": None if self.predicted_read is None else True}
         nested: dict[str, dict[str, Any]] = {"billed": billed, "predicted": predicted}
         found |= {name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()}
+        if self.tools:
+            found["tools"] = dict(sorted(self.tools.items()))
         for name in ("failures", "repeated_after", "refusals", "violations", "models"):
             found[name] = dict(sorted(getattr(self, name).items()))
         return {name: value for name, value in found.items() if value is not None}

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.calling import method
+from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.tokens import TokenCounter
 
@@ -53,6 +54,18 @@ class WireRequest:
     tools: list[Any] = field(default_factory=list)
     params: dict[str, Any] = field(default_factory=dict)
     stream: bool = False
+
+
+#: Fields that say nothing where they are empty, by the APIs' own defaults.
+_NOTHING_IF_EMPTY = frozenset(
+    {"include", "logit_bias", "mcp_servers", "metadata", "reasoning", "stop", "stop_sequences", "stream_options", "text"}
+)
+
+
+def stated(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that say something: a null field is as good as none, in them too, and so are some that are empty."""
+    found = without_nulls(params)
+    return {name: value for name, value in found.items() if value not in ("", [], {}) or name not in _NOTHING_IF_EMPTY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +116,10 @@ def facts(request: WireRequest) -> dict[str, Any]:
         "tool_calls": [[str(call.get("id")) for call in message.tool_calls] for message in request.messages],
         "tool_results": [message.tool_call_id for message in request.messages],
         "cache_control": [[i, j] for i, m in enumerate(request.messages) for j, p in enumerate(m.parts) if p.cache_control],
-        "tools": [hash_text(canonical_json(tool), 16) for tool in request.tools],
+        "tools": [hash_text(canonical_json(without_nulls(tool)), 16) for tool in request.tools],
         "params": {
-            key: value if isinstance(value, bool | int | float | None) else hash_text(canonical_json(value), 16)
-            for key, value in request.params.items()
+            key: value if isinstance(value, bool | int | float) else hash_text(canonical_json(value), 16)
+            for key, value in stated(request.params).items()
         },
         "model": request.model,
         "stream": request.stream,

@@ -63,7 +63,14 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
         return _memory(spec_text, n, seed)
     if base in spec.names():
         return _described(spec_text, base, spec.named(base), config or None, n, seed, Path())
-    raise UnknownName("dataset", spec_text, [*datasets_known(), "./FILE.jsonl", "hf:OWNER/NAME"])
+    raise unknown_dataset(spec_text)
+
+
+def unknown_dataset(name: str) -> UnknownName:
+    """The error for a name that is no dataset: the nearest, and the command that lists them all."""
+    known = datasets_known()
+    lists = f"`context-bench datasets` lists all {len(known)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME are taken as well."
+    return UnknownName("dataset", name, known, lists)
 
 
 def datasets_known() -> list[str]:
@@ -98,7 +105,7 @@ def describe(name: str) -> dict[str, Any]:
     if memory.is_memory(name) and not name.startswith(_MEMORY_FILES):
         return memory.about_memory(name)
     if base not in spec.names():
-        raise UnknownName("dataset", name, datasets_known())
+        raise unknown_dataset(name)
     known = spec.named(base)
     facts = known.model_dump(exclude={"fields", "sample"}, exclude_none=True, exclude_defaults=False)
     sample = tidy(known.sample.example, 0, base, f"sample of {base}")

@@ -16,12 +16,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.account import BILLED_PARTS, Account, completed, fit
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.headers import sendable
 from context_bench.core.keys import canonical_json
+from context_bench.core.prefix import Prompts, segments
 from context_bench.core.records import Example, plain
 from context_bench.core.session import RecordedReply, Session
+from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions as ours
+from context_bench.llm.wire import parse_request
 from context_bench.logs import read_sessions
 
 _BUNDLED = ours.PREFIX.rstrip("/")
@@ -33,6 +37,7 @@ _PATTERNS = ("*.jsonl", "*.parquet")
 class RecordedSessions:
     """Sets of recorded sessions, ready to be replayed. `n`: at most so many sessions; `wire`: render them for this wire. `on_skip` is told
     of files in folders that are no logs. `agents`: logs of agents that hold only tool calls too; they can be asked about, not replayed.
+    `with_text`: a made text stands for a system prompt that a log does not hold (`core.account`); not where a real model is asked.
 
     Has what `LoadedDataset` has. The ids of sessions are made unique over all sets (`NAME`, `NAME#2` …).
     """
@@ -44,6 +49,7 @@ class RecordedSessions:
     has_context: bool = True
     on_skip: Callable[[BadInput], None] | None = None
     agents: bool = False
+    with_text: bool = True
 
     @property
     def name(self) -> str:
@@ -58,16 +64,16 @@ class RecordedSessions:
 
     def examples(self) -> Iterator[Example]:
         """One example per request; `dataset` is the set that it is from."""
-        for name, spec, session in self._named():
+        for name, spec, session in self._named(complete=True):
             yield from examples_of(session, name=name, dataset=spec)
 
-    def _named(self) -> Iterator[tuple[str, str, Session]]:
+    def _named(self, *, complete: bool = False) -> Iterator[tuple[str, str, Session]]:
         seen: dict[str, int] = {}
         every = ((spec, session) for spec in self.specs for session in self._of(spec))
         for spec, session in islice(every, self.n):
             seen[session.id] = seen.get(session.id, 0) + 1
             name = session.id if seen[session.id] == 1 else f"{session.id}#{seen[session.id]}"
-            yield name, spec, self._wired(session)
+            yield name, spec, self._wired(accounted(session, self.with_text)[0] if complete else session)
 
     def manifest(self) -> dict[str, Any]:
         """What was read: sets with the hashes of their files, and how much of what is in them."""
@@ -109,6 +115,22 @@ class RecordedSessions:
 
     def _wired(self, session: Session) -> Session:
         return session if self.wire is None else session.on(self.wire)
+
+
+def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
+    """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `core.account`."""
+    if not any(part in (session.meta.get("assumed") or ()) for part in BILLED_PARTS) and not any(
+        request.recorded_reply and request.recorded_reply.usage for request in session.requests
+    ):
+        return session, Account(requests=len(session.requests))
+    counter = counter_for(next((str(request.body.get("model") or "") for request in session.requests), None))
+    prompts = Prompts(counter.count)
+    for request in session.requests:
+        prompts.add(segments(parse_request(request.wire, request.body)))
+    account = fit(session, prompts.lengths, counter.count, with_text=with_text)
+    whole = completed(session, account)
+    whole.meta = {**whole.meta, "account": account.as_dict()}
+    return whole, account
 
 
 def _content(session: Session) -> Iterator[Any]:
@@ -159,10 +181,12 @@ def examples_of(session: Session, *, name: str | None = None, dataset: str = "")
 
     `id` is `NAME/t` with t from 0, `group` and `cluster` are NAME (default: the session's id), `request` holds `wire`, `path`, `headers`,
     `body`; `recorded` what came back (`text`, `tool_calls`, `usage`), where the recording says; `at` seconds since the session's first
-    request, `cwd` its working directory.
+    request, `cwd` its working directory, `account` what the log says of the session's bill (`core.account`), where that was asked for.
     """
     named = name or session.id
     about = {"cwd": session.meta["cwd"]} if isinstance(session.meta.get("cwd"), str) else {}
+    if "account" in session.meta:
+        about["account"] = session.meta["account"]
     for turn, request in enumerate(session.requests):
         example: Example = {
             "id": f"{named}/{turn}",

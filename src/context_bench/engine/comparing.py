@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
 from context_bench.core.verdict import Assay, Evidence, Question, default_margin, judge, noise_floor, shows_inferior, weigh
+from context_bench.core.verdict.ceiling import CEILINGS, could_not_win, told_apart
 from context_bench.engine.columns import Columns, averaged
 from context_bench.engine.estimates import owed
 from context_bench.engine.gathering import Gatherer
@@ -20,6 +21,8 @@ _MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and
 _MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
 _MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
 _CONTROL = re.compile(r"(full#2|full|none|random_drop)(?![\w#])")
+_TRUNCATION = re.compile(r"head_tail(?![\w#@])")
+_SAME_SIZE = 0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
 
 
 @dataclass
@@ -36,6 +39,9 @@ class Comparer:
     calibrated: bool = True
     chosen_after: str = ""
     aside: frozenset[str] = frozenset()
+    unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
+    by_cluster: bool = False  # the command line's -n counts clusters
+    headline: str = ""  # what `comparisons` found to stand above all else
     _matched: dict[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(default_factory=dict, repr=False)
 
     def comparisons(self) -> list[Comparison]:
@@ -48,7 +54,7 @@ class Comparer:
         self.margin = self._margin()
         asked: list[tuple[Hashable, Question]] = []
         for system in self.columns:
-            if system == self.baseline:
+            if system == self.baseline or system in self.unranked:
                 continue
             of = system if self._is_control(system) else None
             asked.append((("whole", of), self._question(system, None)))
@@ -57,7 +63,25 @@ class Comparer:
             datasets = sorted(set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets")))
             parts = [self._question(system, number) for number in datasets] if len(datasets) > 1 else []
             asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
-        return self._judged(asked)
+        made = self._judged(asked)
+        open_still = {each.system for each in made if each.verdict == "undecided" and not self._is_ceiling(each.system)}
+        self.headline = self._unwinnable() if any(not self._is_control(name) for name in open_still) else ""
+        return self._judged([(family, replace(one, unwinnable=True)) for family, one in asked]) if self.headline else made
+
+    def _unwinnable(self) -> str:
+        """The sentence that no system could have won; empty where the ceiling is told from the baseline, or there is none."""
+        for name in self.columns:
+            if self._is_ceiling(name):
+                pairs = self._pairs(name, self.baseline, None)
+                evidence = self._weigh(pairs)
+                if told_apart(evidence):
+                    return ""
+                what, gaps = "memory" if name == "oracle" else "system", pairs.first - pairs.second
+                return could_not_win(name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster)
+        return ""
+
+    def _is_ceiling(self, system: str) -> bool:
+        return system != self.baseline and (system in CEILINGS or kind_of(system) in CEILINGS)
 
     def by_type(self) -> list[Comparison]:
         """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
@@ -66,7 +90,8 @@ class Comparer:
         part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
         """
         base = set(self.columns[self.baseline].kinds("types")) if self.baseline in self.columns else set()
-        found = {system: sorted(base & set(own.kinds("types"))) for system, own in self.columns.items() if system != self.baseline}
+        compared = {system: own for system, own in self.columns.items() if system != self.baseline and system not in self.unranked}
+        found = {system: sorted(base & set(own.kinds("types"))) for system, own in compared.items()}
         if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
             return []
         if sum(map(len, found.values())) > _MOST_BY_TYPE:
@@ -79,6 +104,65 @@ class Comparer:
                 of = system if self._is_control(system) else None
                 asked += [(("types", of), self._question(system, None, kind)) for kind in kinds]
         return self._judged([each for each in asked if each[1].evidence.n or each[1].evidence.excluded])
+
+    def lifts(self) -> list[Comparison]:
+        """Every system of the user's against truncation to its own size, one family for Holm's correction; after `comparisons`.
+
+        Truncation is `head_tail@NAME`; else one of a fixed size, where as many tokens went on from it.
+        """
+        asked: list[Question] = []
+        kept: list[str] = []
+        for system in self.columns:
+            cut = None if self._is_control(system) else self._truncation(system)
+            if cut is None:
+                continue
+            question = self._question(system, None, against=cut)
+            if question.evidence.n:
+                asked.append(replace(question, baseline=f"truncation to the same size ({cut})"))
+                kept.append(self._retained(system, cut))
+        cuts = [question.baseline.partition("(")[2].removesuffix(")") for question in asked]
+        made = judge(asked)
+        return [replace(one, baseline=cut, sentence=lead + one.sentence) for one, cut, lead in zip(made, cuts, kept, strict=True)]
+
+    def _truncation(self, system: str) -> str | None:
+        if (own := f"head_tail@{system}") in self.columns:
+            return own
+        fixed = [name for name in self.columns if _TRUNCATION.match(name)]
+        return None if system in fixed else next((name for name in fixed if self._as_large(name, system)), None)
+
+    def _as_large(self, first: str, second: str) -> bool:
+        """Did as many tokens go on from the two, on the rows of both?"""
+        import numpy as np
+
+        _, at_one, at_two = self._rows_of_both(first, second)
+        a, b = self.columns[first].measure("forwarded")[at_one], self.columns[second].measure("forwarded")[at_two]
+        known = ~np.isnan(a) & ~np.isnan(b)
+        return bool(known.any() and abs(a[known].sum() - b[known].sum()) <= _SAME_SIZE * b[known].sum())
+
+    def _retained(self, system: str, cut: str) -> str:
+        """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
+        from context_bench.core.retention import retained
+
+        full, none = (self._end(*names) for names in (("full", "passthrough"), ("none", "tail_only")))
+        if full is None or none is None or system in (full, none):
+            return ""
+        shares = retained([self._scores_on_all(name, (system, cut, full, none)) for name in (system, cut, full, none)])
+        if shares is None:
+            return ""
+        what = "history" if any(name.startswith("probe_") for name in self.columns[system].scores) else "context"
+        return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(
+            "%", " %"
+        )
+
+    def _end(self, *names: str) -> str | None:
+        return next((one for one in self.columns if kind_of(one) in names or one in names), None)
+
+    def _scores_on_all(self, name: str, all_of_them: Sequence[str]) -> NDArray[Any]:
+        """The scores of a system on the rows that all of these were scored on, in one order."""
+        keys = self._pairs(all_of_them[0], all_of_them[1], None).keys
+        for other in all_of_them[2:]:
+            keys = self._pairs(all_of_them[0], other, None, within=keys).keys
+        return self._pairs(name, name, None, within=keys).first
 
     def _judged(self, asked: Sequence[tuple[Hashable, Question]]) -> list[Comparison]:
         """Verdicts, family by family, in the order of the questions."""
@@ -118,15 +202,16 @@ class Comparer:
         pairs = self._pairs(none, full, None)
         return default_margin(float(pairs.second.mean()), float(pairs.first.mean())) if len(pairs.first) else default_margin()
 
-    def _question(self, system: str, dataset: int | None, kind: int | None = None) -> Question:
-        pairs = self._pairs(system, self.baseline, dataset, kind=kind)
+    def _question(self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None) -> Question:
+        baseline = self.baseline if against is None else against
+        pairs = self._pairs(system, baseline, dataset, kind=kind)
         shapes = self.columns[system].shapes
         return Question(
             system,
-            self.baseline,
+            baseline,
             self.score_field,
             self._weigh(pairs),
-            self._assay(system, dataset, pairs.keys),  # keys are of that kind already
+            self._assay(system, baseline, dataset, pairs.keys),  # keys are of that kind already
             dataset=None if dataset is None else self.gatherer.datasets[dataset] or "unnamed dataset",
             shape=next(iter(shapes)) if len(shapes) == 1 else None,
             calibrated=self.calibrated,
@@ -139,19 +224,19 @@ class Comparer:
             pairs.first, pairs.second, pairs.clusters, margin=self.margin, excluded=pairs.excluded, lost=list(pairs.lost), seed=self.seed
         )
 
-    def _known_bad(self, system: str) -> list[str]:
+    def _known_bad(self, system: str, baseline: str | None = None) -> list[str]:
         """Arms that must lose: no context, and random drop at the same tokens as `system`."""
         candidates = [name for name in self.columns if name in self.controls] if self.controls else list(self.columns)
         found = []
         for name in candidates:
             kind, partner = kind_of(name), name.partition("@")[2]
-            if name not in (system, self.baseline) and (kind == "none" or (kind == "random_drop" and partner in ("", system))):
+            if name not in (system, baseline or self.baseline) and (kind == "none" or (kind == "random_drop" and partner in ("", system))):
                 found.append(name)
         return found
 
-    def _assay(self, system: str, dataset: int | None, keys: NDArray[Any]) -> Assay:
-        arms = self._known_bad(system)
-        shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, self.baseline, dataset, within=keys))))
+    def _assay(self, system: str, baseline: str, dataset: int | None, keys: NDArray[Any]) -> Assay:
+        arms = self._known_bad(system, baseline)
+        shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, baseline, dataset, within=keys))))
         return Assay(next(shown, None), tuple(arms))
 
     def _pairs(self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None) -> Pairs:

@@ -21,6 +21,7 @@ from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.writing import Writer
 from context_bench.engine.threads import OneThread
+from context_bench.engine.waiting import Waiting
 from context_bench.engine.work import TEXT_FIELDS, Bench
 
 
@@ -78,6 +79,7 @@ class Execution:
             text_fields=self.settings.text_fields or TEXT_FIELDS,
             setup_timeout=self.settings.setup_timeout,
             leave_behind=self.commits.leave_behind,
+            waiting=None if self.progress is None else Waiting(self.progress.note, self.clock.monotonic),
         )
 
     def notice(self, said: str) -> None:

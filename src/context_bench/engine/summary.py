@@ -10,16 +10,21 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
+from context_bench.core.ranks import of_rank, without_ranks
 from context_bench.core.records import Comparison, Estimate, EvalRow
 from context_bench.core.rowfacts import RowTally, in_pieces, number
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
-from context_bench.core.summaries import combined, key_names, rank_systems
+from context_bench.core.summaries import combined, is_again, key_names, rank_systems
 from context_bench.engine.columns import Columns
 from context_bench.engine.estimates import estimates_of
 from context_bench.engine.gathering import Gatherer
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
+
+
+#: Numbers that come of the score alone.
+_OF_SCORE = frozenset(("mean_score", "pass_rate", "num_passing", "cost_of_pass", "facts_used"))
 
 
 @dataclass
@@ -30,6 +35,7 @@ class Summary:
     estimates: dict[str, dict[str, Estimate]] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     wire: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -48,6 +54,8 @@ def summarise(
     uncalibrated: Sequence[str] | None = None,
     chosen_after: str = "",
     aside: Collection[str] = (),
+    unranked: Collection[str] = (),
+    by_cluster: bool = False,
 ) -> Summary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
@@ -55,22 +63,31 @@ def summarise(
     of one system's rows at a time. With `score_field=None` nothing is judged and no two systems are compared. `uncalibrated`: scores
     that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already ("margin",
     "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a loss of context; verdicts
-    over everything leave them out, unless there is nothing else. With two or more systems each gets its `pareto_rank`.
+    over everything leave them out, unless there is nothing else. `unranked`: systems whose hits have no order: without scores of it.
+    `by_cluster`: what the command line calls `-n` counts clusters. With two or more systems each gets its `pareto_rank`.
     Raises `BadInput` if no row has `score_field` although rows have other scores.
     """
     found, gatherer = Summary(), Gatherer()
     columns: dict[str, Columns] = {}
+    whole: dict[str, Columns] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
     names: dict[str, list[dict[str, str]]] = {}
     for system in systems:
         columns[system] = Columns()
         one = _OnePass(metrics)
+        if system in unranked:
+            whole[system] = Columns()
         for piece in in_pieces(rows_of(system)):
+            if system in whole:
+                gatherer.take(whole[system], piece)
+                piece = list(without_ranks(piece))
             gatherer.take(columns[system], piece)
             one.take(piece)
         numbers = one.numbers()
         found.notes += [f"{system}: {said}" for said in one.broken.values()]
         names[system] = key_names(metrics, numbers, score_field)
         found.summary[system] = combined(metrics, numbers, score_field)
+        if system in whole and of_rank(score_field):  # documented metrics say 0 of what has no score
+            found.summary[system] = {name: value for name, value in found.summary[system].items() if name not in _OF_SCORE}
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
         del one  # what metrics remember of many rows is not needed any more
@@ -85,11 +102,12 @@ def summarise(
         calibrated = score_field not in judged
         scored = {name for place, name in enumerate(gatherer.datasets) if score_field in gatherer.fields.get(place, ())}
         left_out = frozenset(aside) if scored - set(aside) else frozenset()
-        if (against := _against(found, columns, score_field, baseline)) is not None:
+        left = frozenset(whole) if of_rank(score_field) else frozenset()
+        if (against := _against(found, columns, score_field, baseline, left)) is not None:
             from context_bench.engine.comparing import Comparer
 
             comparer = Comparer(
-                columns,
+                {**columns, **whole},
                 gatherer,
                 score_field,
                 against,
@@ -99,8 +117,11 @@ def summarise(
                 calibrated=calibrated,
                 chosen_after=chosen_after,
                 aside=left_out,
+                unranked=left,
+                by_cluster=by_cluster,
             )
-            found.comparisons, found.by_type = comparer.comparisons(), comparer.by_type()
+            found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
+            found.notes[:0] = [comparer.headline] if comparer.headline else []
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
@@ -221,7 +242,10 @@ def _require_fields(columns: dict[str, Columns], wanted: set[str]) -> None:
 
 
 def _rank(found: Summary, metrics: Sequence[Any]) -> None:
-    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured."""
+    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured.
+
+    The second passthrough, asked for the noise alone and often of fewer examples, has none and takes none.
+    """
     for values in found.summary.values():
         values.pop("pareto_rank", None)  # the placeholder of a metric that sees one system
     if len(found.summary) < 2:
@@ -231,9 +255,9 @@ def _rank(found: Summary, metrics: Sequence[Any]) -> None:
     measured = {
         system: values
         for system, values in found.summary.items()
-        if quality in values and cost in values and (quality != "mean_score" or quality in found.estimates[system])
+        if quality in values and cost in values and (quality != "mean_score" or quality in found.estimates[system]) and not is_again(system)
     }
-    for system, rank in rank_systems(measured, quality, cost).items() if len(measured) > 1 else ():
+    for system, rank in rank_systems(measured, quality, cost, estimates=found.estimates).items() if len(measured) > 1 else ():
         found.summary[system]["pareto_rank"] = float(rank)
 
 
@@ -243,7 +267,9 @@ def _coordinates(found: Summary, quality: str, cost: str) -> tuple[str, str]:
     return next((name for name in (quality, f"mean_{quality}") if name in known), "mean_score"), cost
 
 
-def _against(found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None) -> str | None:
+def _against(
+    found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None, unranked: Collection[str]
+) -> str | None:
     """The system that all others are compared with; `None` where nothing can be compared, which the notes then say."""
     if baseline is not None and baseline not in columns:
         raise UnknownName("baseline", baseline, columns)
@@ -254,6 +280,9 @@ def _against(found: Summary, columns: Mapping[str, Columns], score_field: str, b
         return None
     if not any(score_field in each.scores for each in columns.values()):
         found.notes.append(f"No row has the score {score_field!r}, so nothing is said about quality. Do the examples have a gold answer?")
+        return None
+    if baseline in unranked:
+        found.notes.append(f"{baseline} does not rank, so nothing is compared with it in {score_field}; --baseline names another memory.")
         return None
     return baseline or ("full" if "full" in columns else next(iter(columns)))
 

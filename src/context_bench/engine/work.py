@@ -52,6 +52,7 @@ class Bench:
     text_fields: tuple[str, ...] = TEXT_FIELDS
     setup_timeout: float | None = None
     leave_behind: Callable[[Outcome], Any] | None = None  # who keeps the calls of work that was cancelled
+    waiting: Callable[[str], None] | None = None  # who is told of an endpoint that gives no answer and is asked again
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class _Answer:
     calls: list[Call] = field(default_factory=list)
     records: list[Forwarded] | None = None
     mark: Mark | None = None
+    in_full: int | None = None  # tokens of the request as it would have been sent unshortened
 
 
 async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = None) -> Outcome:
@@ -169,7 +171,7 @@ async def judge(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand:
     example = outcome.unit.example
     processed = {**example, **outcome.output}
     for scorer in scorers:
-        ledger = Ledger(account="judge", spend=bench.spend)
+        ledger = Ledger(account="judge", spend=bench.spend, waiting=bench.waiting)
         try:
             score, stop = await scorer.score(example, processed, ledger=ledger, pool=hand.pool)
         except asyncio.CancelledError:
@@ -205,7 +207,7 @@ async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callab
             return
     started = bench.clock.monotonic()
     deadline = None if limit.seconds is None else started + limit.seconds
-    ledger = Ledger(account="system", mark=answer.mark, spend=bench.spend, deadline=deadline)
+    ledger = Ledger(account="system", mark=answer.mark, spend=bench.spend, deadline=deadline, waiting=bench.waiting)
     try:
         with open_ledger(ledger):
             answer.found = await _within(limit, act, hand)
@@ -217,7 +219,7 @@ async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callab
         answer.error = describe(error)
     finally:
         answer.elapsed, answer.waited = bench.clock.monotonic() - started, ledger.waited
-        answer.calls = ledger.calls
+        answer.calls, answer.in_full = ledger.calls, ledger.in_full
         if bench.recorder is not None and answer.mark is not None:
             try:
                 answer.records = await bench.recorder.end(answer.mark)
@@ -313,14 +315,15 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
         outcome.metadata |= _told(processed)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
-    _count(bench, outcome, processed, example)
+    _count(bench, outcome, processed, example, answer.in_full)
     if processed is not None and answer.records and (behind := calling.method(own, "behind")) is not None:
         _join(outcome, told := behind(example, outcome.output_tokens, answer.calls, answer.records))
         outcome.context_tokens = told.get("context_tokens")
+    elif processed is not None and _of_its_own(bench.arms[outcome.unit.arm]):
+        counting = outcome.source == "context" or (bench.arms[outcome.unit.arm].feeds and "context" in outcome.output)
+        outcome.context_tokens = _returned(processed, counting=counting)
     elif bench.arms[outcome.unit.arm].feeds and outcome.error is None:
-        outcome.context_tokens = await context_tokens(
-            bench.arms[outcome.unit.arm].system, example, outcome.source, outcome.output_tokens, outcome.context_tokens
-        )
+        outcome.context_tokens = await context_tokens(own, example, outcome.source, outcome.output_tokens, outcome.context_tokens)
 
 
 def _join(outcome: Outcome, told: Mapping[str, Any]) -> None:
@@ -337,10 +340,17 @@ async def _charge(spend: Spend | None, calls: Sequence[Call]) -> None:
                 spend.settle(await spend.reserve(0.0), cost)
 
 
-def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: Example) -> None:
-    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that came back."""
-    outcome.input_tokens = sent_tokens(outcome.calls) if outcome.calls else None
+def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None) -> None:
+    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that came back.
+
+    *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is not an endpoint
+    and asked by itself, what it asked and what its context lost before. (What a memory is given it does not send, it remembers.)
+    """
     own = bench.arms[outcome.unit.arm]
+    asked = sent_tokens(outcome.calls) if outcome.calls else None
+    outcome.input_tokens = asked if in_full is None else in_full
+    if asked is not None and in_full is None and processed is not None and _of_its_own(own) and not hasattr(own.system, "memory"):
+        outcome.input_tokens = asked + max(0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS))
     if outcome.input_tokens is None and not own.played_back and not getattr(own.system, "calls_elsewhere", False):
         outcome.input_tokens = count_tokens_dict(example, bench.text_fields)
     if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
@@ -357,6 +367,11 @@ def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: E
         outcome.source = None
 
 
+def _of_its_own(arm: PlannedArm) -> bool:
+    """A system that asks in words of its own: what it would have asked of the whole example nobody can build."""
+    return not arm.played_back and calling.method(arm.system, "shaped", "request_without_context_tokens") is None
+
+
 def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example: Example) -> None:
     usage = processed.get("api_usage")
     told = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
@@ -366,7 +381,15 @@ def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example:
     if not any(name in processed for name in bench.text_fields):
         return  # only an answer came back: what it was made of nobody knows, and it is not nothing
     outcome.output_tokens, outcome.source = count_tokens_dict(processed, bench.text_fields), "context"
-    outcome.context_tokens = count_tokens_dict(processed, TEXT_FIELDS)
+
+
+def _returned(processed: Example, *, counting: bool) -> int | None:
+    """Tokens of the context that a system made of the example's; `None` where it gave none back that is its own."""
+    told = processed.get("compressed")
+    after = told.get("tokens_after") if isinstance(told, Mapping) else None
+    if isinstance(after, int) and not isinstance(after, bool):
+        return after
+    return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
 
 
 async def context_tokens(system: Any, example: Example, source: str | None, forwarded: int | None, returned: int | None) -> int | None:

@@ -217,7 +217,7 @@ class JudgeCalls:
     async def try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
         """What `read` makes of the reply to each prompt, asked afresh on the preflight's account; `PreflightFailed` if there is none."""
         around = current_ledger() or Ledger()
-        with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.calls)):
+        with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.calls, brief=True)):
             try:
                 return {kind: await self.ask(prompt, read, fresh=True) for kind, prompt in prompts.items()}
             except EvaluatorFailed as error:

@@ -42,6 +42,7 @@ _LARGEST_REPLY = 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
+_ABSENT = 0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
 _NO_DEADLINE = nullcontext()
 
 
@@ -95,7 +96,8 @@ class ChatClient:
 
     `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries` further attempts after
     408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting `retry_base_delay` · 2ⁿ seconds or what the provider
-    asks for, at most `retry_cap`. `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
+    asks for, at most `retry_cap`; a quarter of that where nobody takes the connection.
+    `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
     proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the key.
     Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
     """
@@ -144,15 +146,23 @@ class ChatClient:
             result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
             if isinstance(result, Reply):
                 return _unquoted(result, sending.secrets)
-            if not result.again or attempt > self.policy.max_retries:
+            if not result.again or attempt > self._retries(result, ledger):
                 raise result.error
-            pause = self.policy.delay(attempt, result.asked)
+            pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
             left = self._left(ledger)
             if left is not None and pause >= left:
                 raise type(result.error)(f"{result.error} (no time left for another attempt before the example's deadline)")
+            if ledger is not None and ledger.waiting is not None and not result.limited:
+                ledger.waiting(str(result.error))
             before = self._clock.monotonic()
             await self._clock.sleep(pause)
             waited, attempt = self._clock.monotonic() - before, attempt + 1
+
+    def _retries(self, result: Failure, ledger: Ledger | None) -> int:
+        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for long."""
+        if ledger is None or not ledger.brief or result.limited:
+            return self.policy.max_retries
+        return 0 if result.absent else min(1, self.policy.max_retries)
 
     async def aclose(self) -> None:
         """Let go of the shared session; it is closed when no other client of this loop uses it."""

@@ -76,7 +76,7 @@ class Delivery:
     middle of the body, or of the stream (the same for a streamed reply); `reset`: with a TCP reset instead of an orderly end.
     `body` and `content_type` replace what is sent, `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the
     end mark out, `stream_error` ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before
-    every event.
+    every event. `coding`: the body is packed so, each chunk readable as it comes.
     """
 
     status: int = 200
@@ -94,6 +94,7 @@ class Delivery:
     stream_error: ResponderError | None = None
     line_end: str = "\n"
     comments: bool = False
+    coding: Literal["gzip", "deflate"] | None = None
 
 
 @dataclass(slots=True)

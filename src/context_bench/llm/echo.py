@@ -9,6 +9,7 @@ from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request
+from context_bench.llm.delivery import Delivery, Staged
 from context_bench.llm.wires.shared import Reply
 
 
@@ -57,6 +58,30 @@ class Echo:
     def fingerprint(self) -> dict[str, Any]:
         """What makes its answers what they are."""
         return {"responder": "echo", "version": 1}
+
+
+#: A question whose answer takes any model a while.
+SLOWLY = "Count from one to sixty in words, one number to a line."
+#: A question whose answer `SlowEcho` packs.
+PACKED = "Which is the longest of these words: gate, harbour, ferry?"
+
+
+class SlowEcho:
+    """An echo that hands two of its replies over as providers may: `SLOWLY` in a stream of 0.6 s, `PACKED` packed if that is accepted."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self._echo = Echo()
+        self.models = self._echo.models
+
+    async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Staged:
+        """The same text, staged."""
+        prompt, accepted = prompt_of(request), headers.get("accept-encoding", "")
+        delivery = Delivery(chunk_delay=0.05, pieces=12) if request.stream and SLOWLY in prompt else Delivery()
+        if PACKED in prompt:
+            delivery.coding = "gzip" if "gzip" in accepted else "deflate" if "deflate" in accepted else None
+        return Staged(await self._echo.reply(request, headers), delivery)
 
 
 def _vector(text: str, size: int = 64) -> list[float]:

@@ -50,13 +50,16 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.D
 
 @dataclass(slots=True)
 class Failure:
-    """Why an attempt gave no answer. `asked`: seconds the provider wants us to wait. `billed`: it may have cost money."""
+    """Why an attempt gave no answer. `asked`: seconds the provider wants us to wait. `billed`: it may have cost money. `absent`: nobody
+    was there to take the request.
+    """
 
     error: SystemFailed
     again: bool = False
     asked: float | None = None
     limited: bool = False
     billed: bool = False
+    absent: bool = False
     body: Any = None
 
 
@@ -102,7 +105,7 @@ def of_exception(error: Exception, *, where: str, seconds: float | None, deadlin
     if isinstance(error, NotSecure):
         return Failure(Unreachable(f"Could not connect to {where} securely: {words}"))
     if isinstance(error, CannotConnect):
-        return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True)
+        return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True, absent=True)
     if isinstance(error, NotHttp):
         return Failure(BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True)
     return Failure(Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True)

@@ -16,8 +16,8 @@ from typing import Any
 from context_bench.llm.folders import cache_folder
 
 MOST = 200  # models in a file
-#: Four rates and the model's window (`None`: not known).
-Rates = tuple[float, float, float, float, int | None]
+#: Five rates and the model's window (`None`: not known).
+Rates = tuple[float, float, float, float, float, int | None]
 _LARGEST = 100_000  # bytes
 
 
@@ -59,10 +59,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _checked(told: Any) -> tuple[bool, Rates | None]:
     """As it was kept, or as if it had not been: a file in a cache can be anything."""
-    if not isinstance(told, list) or len(told) != 5:
+    if not isinstance(told, list) or len(told) != 6:
         return False, None
     *rates, window = told
     numbers = all(isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate) and rate >= 0 for rate in rates)
     if not numbers or not (window is None or (isinstance(window, int) and window > 0)):
         return False, None
-    return True, (float(rates[0]), float(rates[1]), float(rates[2]), float(rates[3]), window)
+    return True, (float(rates[0]), float(rates[1]), float(rates[2]), float(rates[3]), float(rates[4]), window)

@@ -17,17 +17,20 @@ from context_bench.llm import price_memory
 
 #: Output tokens assumed at worst when a request sets no maximum and the model's window is larger.
 UNLIMITED_OUTPUT = 16_384
-_RATES = ("input", "output", "cache_read", "cache_write")
+_RATES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPrice:
-    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input."""
+    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input; for writes that last an hour: as
+    much as other writes.
+    """
 
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    cache_write_1h: float | None = None
 
     def cost(self, usage: Usage) -> float:
         """US dollars for `usage`; cached parts beyond the whole prompt do not count."""
@@ -35,13 +38,17 @@ class OwnPrice:
         read = min(usage.cache_read or 0, total)
         write = min(usage.cache_write or 0, total - read)
         plain = total - read - write
-        cached = read * self._rate(self.cache_read) + write * self._rate(self.cache_write)
+        hour = min(usage.cache_write_1h or 0, write)
+        *_, reading, writing, writing_1h = self.rates
+        cached = read * reading + (write - hour) * writing + hour * writing_1h
         return (plain * self.input + cached + (usage.output_tokens or 0) * self.output) / 1e6
 
     @property
-    def rates(self) -> tuple[float, float, float, float]:
-        """Input, output, cache read, cache write."""
-        return self.input, self.output, self._rate(self.cache_read), self._rate(self.cache_write)
+    def rates(self) -> tuple[float, float, float, float, float]:
+        """Input, output, cache read, cache write, cache write for an hour."""
+        write = self._rate(self.cache_write)
+        hour = write if self.cache_write_1h is None else self.cache_write_1h
+        return self.input, self.output, self._rate(self.cache_read), write, hour
 
     def _rate(self, cached: float | None) -> float:
         return self.input if cached is None else cached
@@ -49,7 +56,7 @@ class OwnPrice:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A price as four rates (`None`: it is not that simple), the model's window, and where the table has it."""
+    """A price as five rates (`None`: it is not that simple), the model's window, and where the table has it."""
 
     flat: OwnPrice | None
     window: int | None = None
@@ -59,8 +66,8 @@ class _Known:
 class GenaiPrices:
     """Prices of public models, from the table inside the installed `genai-prices`; nothing is fetched.
 
-    `overrides`: model name → `{"input", "output", "cache_read", "cache_write"}` in US dollars per million tokens (the last two
-    optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today, UTC).
+    `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per million tokens (the
+    last three optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today).
     `source` and `date` say in the manifest where the money figures come from.
     """
 
@@ -127,7 +134,7 @@ class GenaiPrices:
         table = version("genai-prices")
         seen, rates = price_memory.recalled(table, self.date, model)
         if seen:
-            return None if rates is None else _Known(OwnPrice(*rates[:4]), rates[4])
+            return None if rates is None else _Known(OwnPrice(*rates[:5]), rates[5])
         known = self._listed(model)
         if known is None:
             price_memory.keep(table, self.date, model, None)
@@ -148,14 +155,15 @@ class GenaiPrices:
         return None
 
     def _flat(self, provider: Any, model: Any) -> OwnPrice | None:
-        """The listed price as four rates, if it is no more than that (no tiers, no fee per request).
+        """The listed price as five rates, if it is no more than that (no tiers, no fee per request).
 
         To ask the table for every call would take longer than all else that is done for the call.
         """
         million = 10**6
         asked = [Usage(million, 0), Usage(0, million), Usage(million, 0, cache_read=million), Usage(million, 0, cache_write=million)]
+        asked.append(Usage(million, 0, cache_write=million, cache_write_1h=million))
         flat = OwnPrice(*(self._by_table(usage, provider, model) for usage in asked))
-        probes = [Usage(0, 0), Usage(7, 3, 2, 1), Usage(3 * million, 900_000, million, million)]
+        probes = [Usage(0, 0), Usage(7, 3, 2, 1), Usage(3 * million, 900_000, million, million, cache_write_1h=7)]
         same = all(math.isclose(flat.cost(usage), self._by_table(usage, provider, model), rel_tol=1e-9, abs_tol=1e-15) for usage in probes)
         return flat if same else None
 
@@ -166,6 +174,8 @@ class GenaiPrices:
         read = min(usage.cache_read or 0, total)
         write = min(usage.cache_write or 0, total - read)
         billed = Billed(input_tokens=total, output_tokens=usage.output_tokens or 0, cache_read_tokens=read, cache_write_tokens=write)
+        if hour := min(usage.cache_write_1h or 0, write):
+            billed.cache_write_1h_tokens = hour
         price = model.calc_price(billed, provider, genai_request_timestamp=self._on, auto_update_timestamp=None)
         return float(price.total_price)
 
@@ -181,7 +191,8 @@ def _own(model: str, price: Mapping[str, float] | OwnPrice) -> OwnPrice:
     if unknown or missing or bad:
         faults = [f"unknown {unknown}"] * bool(unknown) + [f"missing {missing}"] * bool(missing) + [f"no number ≥ 0: {bad}"] * bool(bad)
         raise BadInput(
-            f"price of {model!r}: {'; '.join(faults)}; give input and output, and cache_read, cache_write if you like, in $/1M tokens"
+            f"price of {model!r}: {'; '.join(faults)}; "
+            "give input and output, and cache_read, cache_write, cache_write_1h if you like, in $/1M tokens"
         )
     return OwnPrice(**dict(price))
 

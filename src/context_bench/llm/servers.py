@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -255,10 +256,12 @@ async def _deliver(request: web.Request, received: Received, staged: Staged) -> 
     if delivery.disconnect == "before-headers":
         return _cut(request, delivery)
     streamed = received.request.stream and delivery.body is None
-    chunks = list(_chunks(received, staged, streamed))
+    chunks = list(_packed(_chunks(received, staged, streamed), delivery.coding))
     response = web.StreamResponse(status=delivery.status, headers=delivery.headers)
     if "content-type" not in response.headers:
         response.content_type = delivery.content_type or ("text/event-stream" if streamed else "application/json")
+    if delivery.coding is not None:
+        response.headers["Content-Encoding"] = delivery.coding
     total = sum(map(len, chunks))
     if streamed:
         response.headers["Cache-Control"] = "no-cache"
@@ -294,6 +297,20 @@ def _chunks(received: Received, staged: Staged, streamed: bool) -> Iterator[byte
     joined = b"".join(whole)
     for start in range(0, len(joined), max(1, delivery.chunk_bytes)):
         yield joined[start : start + max(1, delivery.chunk_bytes)]
+
+
+def _packed(chunks: Iterator[bytes], coding: str | None) -> Iterator[bytes]:
+    """The chunks in a content coding, the end of the packed body with the last of them."""
+    if coding is None:
+        yield from chunks
+        return
+    packer = zlib.compressobj(wbits=31 if coding == "gzip" else 15)
+    held = b""
+    for chunk in chunks:
+        if held:
+            yield held
+        held = packer.compress(chunk) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield held + packer.flush()
 
 
 def _events(wire: str, staged: Staged, request: WireRequest) -> list[bytes]:

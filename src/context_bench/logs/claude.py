@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.core.conversation import MAX_TOKENS, Chat, reply_message, to_body, to_chat, tools_used
 from context_bench.core.records import Usage
 from context_bench.core.session import RecordedReply, Session, SessionRequest, reconstructed
-from context_bench.logs.values import count, seconds
+from context_bench.logs.values import count, seconds, text
 
 #: Stands for a prompt that the log does not hold.
 NO_PROMPT = "(The prompt was not recorded.)"
@@ -31,6 +31,7 @@ class _Answer:
     message: dict[str, Any]
     usage: Usage | None = None
     model: str | None = None
+    stop_reason: str | None = None
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Thread:
                 self._by_id[named] = answer
         answer.message["content"] += [block for block in blocks if block not in answer.message["content"]]
         answer.usage = usage_of(message.get("usage")) or answer.usage
+        answer.stop_reason = text(message.get("stop_reason")) or answer.stop_reason
         self._place(ident)
 
     def user(self, message: Mapping[str, Any], ident: str | None, parent: str | None) -> None:
@@ -125,13 +127,15 @@ def _request(answer: _Answer, head: dict[str, Any], began: float | None) -> Sess
     if answer.model and answer.model != head["model"]:
         head = {**head, "model": answer.model}
     message = reply_message("anthropic", answer.message) or {}
+    reply = RecordedReply.of(message, usage=answer.usage, model=answer.model)
+    reply.finish_reason = answer.stop_reason
     return reconstructed(
         "anthropic",
         head,
         answer.items,
         answer.start,
         answer.stop,
-        recorded_reply=RecordedReply.of(message, usage=answer.usage, model=answer.model),
+        recorded_reply=reply,
         at=answer.at - began if answer.at is not None and began is not None else None,
     )
 
@@ -165,4 +169,6 @@ def usage_of(raw: Any) -> Usage | None:
     read, write = count(raw.get("cache_read_input_tokens")), count(raw.get("cache_creation_input_tokens"))
     if plain is None and made is None and read is None and write is None:
         return None
-    return Usage(None if plain is None else plain + (read or 0) + (write or 0), made, read, write)
+    kinds = raw.get("cache_creation")
+    hour = count(kinds.get("ephemeral_1h_input_tokens")) if isinstance(kinds, Mapping) else None
+    return Usage(None if plain is None else plain + (read or 0) + (write or 0), made, read, write, cache_write_1h=hour or None)

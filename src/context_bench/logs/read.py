@@ -10,9 +10,13 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.session import Session
 from context_bench.logs.formats.pairs import Pair as Pair
-from context_bench.logs.source import Source
+from context_bench.logs.source import Source, is_note
+from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
+from context_bench.logs.transcripts import FORMATS as TRANSCRIPT_FORMATS
+from context_bench.logs.transcripts import format_of, peek_at
+from context_bench.logs.transcripts.views import sessions as transcript_sessions
 
-#: Formats in the order in which they are tried: the particular before the general.
+#: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general.
 FORMATS: tuple[str, ...] = (
     "codex_rollout",
     "codex_exec",
@@ -24,13 +28,14 @@ FORMATS: tuple[str, ...] = (
     "anthropic_jsonl",
     "openai_jsonl",
 )
-_ENDINGS = (".jsonl", ".ndjson", ".json")
+_ENDINGS = TRANSCRIPTS
+_TRIED = ". Formats tried: "
 
 
 def read_sessions(
     paths: str | Path | Iterable[str | Path], *, agents: bool = False, on_skip: Callable[[BadInput], None] | None = None
 ) -> Iterator[Session]:
-    """Every session in a file, a folder (its .jsonl, .ndjson and .json files, at any depth, by name) or several of these, as they are read.
+    """Every session in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
     `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `logs.agents`).
     A file of no known format raises `BadInput` with its first keys and the formats tried. In a folder such a file is told to `on_skip`
@@ -55,7 +60,7 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
     endings = _agents().ENDINGS if agents else _ENDINGS
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
     found, faults = 0, []
     for path in files:
         try:
@@ -63,9 +68,9 @@ def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | No
                 found += 1
                 yield session
         except BadInput as error:
-            faults.append(error)
+            faults.append(in_short(error))
             if on_skip:
-                on_skip(error)
+                on_skip(faults[-1])
     if not found:
         why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(_ENDINGS)}"
         raise BadInput(f"no recorded sessions in the folder {folder}:\n{why}")
@@ -77,14 +82,30 @@ def _agents() -> Any:
 
 def _file(path: Path, agents: bool) -> Iterator[Session]:
     source = Source(path)
-    sample = source.sample()
+    if path.is_file() and not path.stat().st_size:
+        raise BadInput(f"{path}: empty file: nothing was recorded")
+    peek = peek_at(source)
+    if (found := format_of(peek)) is not None:
+        return transcript_sessions(found, source)
+    sample = peek.sample
     for name in FORMATS:
         reader = importlib.import_module(f"context_bench.logs.formats.{name}")
         if reader.matches(sample):
             return iter(reader.sessions(source))
     if agents:
         return iter(_agents().agent_sessions(path))
-    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
+    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}{tried(FORMATS)}")
+
+
+def tried(formats: Iterable[str]) -> str:
+    """The end of a refusal: which formats a file has none of."""
+    return _TRIED + ", ".join((*TRANSCRIPT_FORMATS, *formats))
+
+
+def in_short(fault: BadInput) -> BadInput:
+    """What is wrong with one file of many: without the list of formats, which is the same for all of them."""
+    said, mark, _ = str(fault).partition(_TRIED)
+    return BadInput(said) if mark else fault
 
 
 def seen(sample: list[Any]) -> str:

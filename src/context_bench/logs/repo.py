@@ -39,7 +39,10 @@ _SKIPPED_FOLDERS = {".git", ".hg", ".svn"}
 
 
 class FilesByPath(Protocol):
-    """The files of a repository as of one commit, or as an agent has left them so far. Paths are relative, with `/`."""
+    """The files of a repository as of one commit, or as an agent has left them so far. Paths are relative, with `/`.
+
+    One that lies in a folder of this machine may say where, as `folder`.
+    """
 
     def paths(self) -> Collection[str]: ...
 
@@ -94,7 +97,7 @@ class Folder(_Closing):
     """A checkout, or any folder. Links are not followed."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.folder = root
         self._paths: dict[str, None] | None = None
 
     def paths(self) -> Collection[str]:
@@ -105,7 +108,7 @@ class Folder(_Closing):
     def blob(self, path: str) -> bytes | None:
         if path not in self.paths():
             return None
-        file = self._root / path
+        file = self.folder / path
         try:
             return file.read_bytes() if file.stat().st_size <= BLOB_LIMIT else None
         except OSError:
@@ -113,9 +116,9 @@ class Folder(_Closing):
 
     def _walk(self) -> list[str]:
         found: list[str] = []
-        for folder, folders, files in os.walk(self._root):
+        for folder, folders, files in os.walk(self.folder):
             folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-            inner = Path(folder).relative_to(self._root)
+            inner = Path(folder).relative_to(self.folder)
             for name in files:
                 try:
                     regular = stat.S_ISREG((Path(folder) / name).lstat().st_mode)
@@ -229,7 +232,7 @@ class GitClone(_Closing):
     def __init__(self, folder: Path, commit: str = "HEAD") -> None:
         if commit.startswith("-") or not commit.strip() or "\n" in commit:
             raise BadInput(f"commit is {commit!r}, expected a name or number of a commit")
-        self._folder = folder
+        self.folder = folder
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.commit = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").decode().strip()
@@ -300,12 +303,12 @@ class GitClone(_Closing):
         except FileNotFoundError:
             raise MissingProgram("reading a git repository needs git: install it, or give a folder, an archive or a snapshot") from None
         if b"dubious ownership" in done.stderr:
-            raise BadInput(f"git refuses {self._folder}: it belongs to somebody else (git config --global --add safe.directory …)")
+            raise BadInput(f"git refuses {self.folder}: it belongs to somebody else (git config --global --add safe.directory …)")
         return done.stdout
 
     def _command(self, *words: str) -> list[str]:
         # Settings of the clone must run no program of its own, and a lazy fetch would go to the network.
-        return ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", str(self._folder), *words]
+        return ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", str(self.folder), *words]
 
 
 def no_repository(path: Path) -> str:

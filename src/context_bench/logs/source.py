@@ -133,6 +133,11 @@ class Source:
         return True
 
 
+def is_note(path: Path) -> bool:
+    """Whether a file only describes a log that lies beside it (`agent-1.meta.json`, `agent-1.jsonl`): it is none itself."""
+    return path.name.endswith(".meta.json") and path.with_name(path.name.removesuffix(".meta.json") + ".jsonl").is_file()
+
+
 def _parsed(data: bytes) -> Any:
     """JSON of bytes in UTF-8, with or without a mark; `ValueError` if it is none."""
     try:

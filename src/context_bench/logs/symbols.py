@@ -69,7 +69,7 @@ _MORE_ENDINGS = {  # profile `full` only
 }
 _TYPESCRIPT = ("function_declaration", "class_declaration", "method_definition", "interface_declaration")
 _TYPESCRIPT_MORE = ("abstract_class_declaration", "type_alias_declaration", "enum_declaration", "arrow_function", "function_expression")
-#: Kinds of nodes the original counts. Ruby's `module` is found and not scored.
+#: Kinds of nodes the original counts.
 _KINDS: dict[str, tuple[str, ...]] = {
     "bash": ("function_definition",),
     "python": ("function_definition", "class_definition"),
@@ -102,7 +102,6 @@ _MORE_KINDS: dict[str, tuple[str, ...]] = {
     "kotlin": ("object_declaration",),
     "scala": ("object_definition", "enum_definition"),
 }
-_NOT_SCORED = {"module"}
 _NEEDS_BODY = {"struct_specifier", "class_specifier", "enum_specifier", "union_specifier"}
 _WHEELS = {
     "tsx": ("tree_sitter_typescript", "language_tsx"),
@@ -301,9 +300,7 @@ class CodeFiles:
             found = definitions(data, path, profile, names=names or place is not None)
             if found is not None and place:
                 _keep(place, found)
-        if found is None or profile == "full" or _NOT_SCORED.isdisjoint(_KINDS[name]):
-            return found
-        return [one for one in found if one.kind not in _NOT_SCORED]
+        return found
 
     def _place(self, data: bytes, path: str, profile: str) -> Path | None:
         if self._cache is None:

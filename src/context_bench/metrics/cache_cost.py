@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.account import LEAST_REBUILT, MOST_APART, Account
 from context_bench.core.cachecost import CacheProfile
+from context_bench.core.records import Usage
 from context_bench.metrics.prefix_cache import CacheFigures
+
+Price = Callable[[Usage], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +38,148 @@ class SessionCost:
         """Share of the prompt tokens that was saved."""
         return 1 - self.forwarded / self.sent if self.sent else None
 
+    def billed(self, stated: float | None) -> SessionCost:
+        """The same session where the log states what it cost as sent: the ratio stays, the dollars are the log's."""
+        if not stated or not self.alone:
+            return self
+        factor = stated / self.alone
+        return SessionCost(self.sent, self.forwarded, stated, self.through * factor, self.extra * factor)
+
 
 def session_cost(
-    sent: CacheFigures, forwarded: CacheFigures, output_tokens: int, profile: CacheProfile, *, extra_tokens: int = 0, extra_output: int = 0
+    sent: CacheFigures,
+    forwarded: CacheFigures,
+    output_tokens: int,
+    profile: CacheProfile,
+    *,
+    extra_tokens: int = 0,
+    extra_output: int = 0,
+    scale: float = 1.0,
 ) -> SessionCost:
-    """The bill of one session. Both sides pay for the same replies (`output_tokens`); extra calls find nothing in the cache."""
+    """The bill of one session. Both sides pay for the same replies (`output_tokens`); extra calls find nothing in the cache. `scale`: the
+    provider's prompt tokens for one of ours.
+    """
     replies = profile.p_out * output_tokens / 1e6
-    extra = (profile.p_in * extra_tokens + profile.p_out * extra_output) / 1e6
+    extra = (profile.p_in * extra_tokens * scale + profile.p_out * extra_output) / 1e6
     return SessionCost(
         sent=sent.tokens,
         forwarded=forwarded.tokens + extra_tokens,
-        alone=sent.prompt_cost(profile) + replies,
-        through=forwarded.prompt_cost(profile) + replies + extra,
+        alone=sent.prompt_cost(profile) * scale + replies,
+        through=forwarded.prompt_cost(profile) * scale + replies + extra,
         extra=extra,
     )
+
+
+@dataclass(slots=True)
+class StatedBill:
+    """What logs state of their requests, and what the cache rules predict of the same ones. Tokens; `usd` in US dollars.
+
+    `requests`, of which `stated` state their prompt tokens; `predicted_outputs`: replies whose output tokens are our own count.
+    `usd` is the price of the stated usage, `None` where a request states none or its price is not known. `predicted`, `predicted_read`:
+    tokens by our count of the requests whose log states what the cache served, and what the rules would have served of them;
+    `told`, `told_read`: the same as stated.
+    """
+
+    requests: int = 0
+    stated: int = 0
+    predicted_outputs: int = 0
+    usage: Usage = field(default_factory=Usage)
+    usd: float | None = 0.0
+    predicted: int = 0
+    predicted_read: int = 0
+    told: int = 0
+    told_read: int = 0
+
+    def add(self, usage: Usage | None, output_tokens: int, price: Price, tokens: int, read: int) -> None:
+        """Take in a request: what its log states, tokens of its reply, its tokens by our count and those that the cache would serve."""
+        self.requests += 1
+        self.predicted_outputs += usage is None or usage.output_tokens is None
+        if usage is None or not usage.input_tokens:
+            self.usd = None
+            return
+        self.stated += 1
+        self.usage += usage
+        cost = price(Usage(usage.input_tokens, output_tokens, usage.cache_read, usage.cache_write, cache_write_1h=usage.cache_write_1h))
+        self.usd = None if self.usd is None or cost is None else self.usd + cost
+        if usage.cache_read is not None:
+            self.predicted += tokens
+            self.predicted_read += read
+            self.told += usage.input_tokens
+            self.told_read += usage.cache_read
+
+    def __iadd__(self, other: StatedBill) -> StatedBill:
+        for name in ("requests", "stated", "predicted_outputs", "predicted", "predicted_read", "told", "told_read"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.usage += other.usage
+        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether every request states what was billed."""
+        return bool(self.requests) and self.stated == self.requests
+
+    @property
+    def reads(self) -> tuple[float, float] | None:
+        """Share of the prompt read from the cache, predicted and stated; `None` where no log states it."""
+        return (self.predicted_read / self.predicted, self.told_read / self.told) if self.predicted and self.told else None
+
+
+def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int = 0, own_rules: bool = True) -> dict[str, Any]:
+    """What a report says beside the money of recorded sessions, JSON-ready; unknown keys are left out.
+
+    `rebuilt_share`: billed prompt tokens that the logs' own texts explain; `after_head_share`: the same of what follows each first request.
+    `moved`: requests behind the system in which the stand-in for the head was gone. `own_rules`: the bill is by the recorded models' rules,
+    so that it can be held against what the logs state. `no_verdict` gives the reason why nothing can be said about money.
+    """
+    billed, after = bill.usage.input_tokens or 0, sum(account.after for account in accounts)
+    missing = sorted({part for account in accounts for part in account.missing})
+    found: dict[str, Any] = {
+        "requests": bill.requests,
+        "stated": bill.stated,
+        "predicted_outputs": bill.predicted_outputs,
+        "input_tokens": bill.usage.input_tokens,
+        "cache_read": bill.usage.cache_read,
+        "cache_write": bill.usage.cache_write,
+        "output_tokens": bill.usage.output_tokens,
+        "usd": bill.usd if bill.whole else None,
+        "rebuilt_share": sum(account.rebuilt for account in accounts) / billed if billed else None,
+        "after_head_share": min(1.0, sum(account.rebuilt_after for account in accounts) / after) if after else None,
+        "head_tokens": sum(account.head for account in accounts) or None,
+        "missing": missing,
+        "clients": sorted({account.client for account in accounts if account.client}),
+    }
+    if bill.reads is not None:
+        found |= {"predicted_read_share": bill.reads[0], "stated_read_share": bill.reads[1]}
+    reason = _no_verdict(bill, missing, found, moved, own_rules)
+    if reason is None and any(account.unguarded for account in accounts):
+        reason = (
+            "where a model answers, nothing is sent in the place of the system prompt that the log leaves out; "
+            "replay with --upstream echo for the money"
+        )
+    if reason is not None:
+        found["no_verdict"] = reason
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def _no_verdict(bill: StatedBill, missing: Sequence[str], found: dict[str, Any], moved: int, own_rules: bool) -> str | None:
+    """Why the money cannot be known; `None` where it can."""
+    if missing and bill.stated < bill.requests:
+        return (
+            f"the log leaves out {', '.join(missing)}, and {bill.requests - bill.stated:,} of its {bill.requests:,} replies do not state "
+            "the tokens that were billed"
+        )
+    if missing and (share := found["after_head_share"]) is not None and share < LEAST_REBUILT:
+        return f"only {share:.0%} of the tokens billed after the first request could be rebuilt from the log".replace("%", " %")
+    if missing and moved:
+        return (
+            f"in {moved:,} of {bill.requests:,} requests the system changed what stands for the parts that the log leaves out "
+            f"({', '.join(missing)}), so what it does to the real ones is not known"
+        )
+    if own_rules and bill.reads is not None and abs(bill.reads[0] - bill.reads[1]) > MOST_APART:
+        predicted, stated = (f"{share:.0%}".replace("%", " %") for share in bill.reads)
+        return f"the log states that {stated} of the prompts came from the cache, but the rules predict {predicted} of the same requests"
+    return None
 
 
 @dataclass(slots=True)

@@ -68,20 +68,23 @@ class CacheFigures:
 
 @dataclass(slots=True)
 class SessionCache:
-    """One session's prompts in order, run through a cache model. `marked`: only prefixes that a request marks are stored."""
+    """One session's prompts in order, run through a cache model. `marked`: only prefixes that a request marks are stored; `warm`: tokens of
+    the first prompt that an earlier session had left in the cache.
+    """
 
     profile: CacheProfile
     counter: TokenCounter
     marked: bool = False
     timed: bool = True
+    warm: int = 0
     figures: CacheFigures = field(default_factory=CacheFigures)
     read_per_request: list[int] = field(default_factory=list)
     parts: tuple[int, int, int] = (0, 0, 0)  # of the latest prompt: see `add`
-    _prompts: Prompts = field(init=False)
+    prompts: Prompts = field(init=False)
     _cache: LiveCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self._prompts, self._cache = Prompts(self.counter.count), LiveCache(self.profile)
+        self.prompts, self._cache = Prompts(self.counter.count), LiveCache(self.profile)
 
     def add(self, request: WireRequest, at: float | None = None) -> int:
         """Take the session's next prompt in, sent `at` seconds; returns its tokens.
@@ -89,11 +92,11 @@ class SessionCache:
         `parts` then says what they are: read from the cache; rewritten (as much as the prompt before had there, and neither begins like it
         nor was read); the rest, which is new or what the cache's rules do not hold.
         """
-        t = len(self._prompts.lengths)
-        length = self._prompts.add(segments(request))
-        stops: Sequence[int] | None = [self._prompts.before(t, end) for end in marks(request)] if self.marked else None
+        t = len(self.prompts.lengths)
+        length = self.prompts.add(segments(request))
+        stops: Sequence[int] | None = [self.prompts.before(t, end) for end in marks(request)] if self.marked else None
         moment = at if at is not None and self.timed else 0.0
-        read, written = self._cache.add(length, lambda s: self._prompts.shared(s, t), at=moment, stops=stops)
+        read, written = self._cache.add(length, lambda s: self.prompts.shared(s, t), at=moment, stops=stops, warm=0 if t else self.warm)
         self.read_per_request.append(read)
         self.figures += CacheFigures(requests=1, tokens=length, read=read, write=written)
         rewritten = self._compare(t, length, read) if t else 0
@@ -101,7 +104,7 @@ class SessionCache:
         return length
 
     def _compare(self, t: int, length: int, read: int) -> int:
-        before, shared = self._prompts.lengths[t - 1], self._prompts.shared(t - 1, t)
+        before, shared = self.prompts.lengths[t - 1], self.prompts.shared(t - 1, t)
         self.figures += CacheFigures(
             later=length,
             pairs=1 if before else 0,

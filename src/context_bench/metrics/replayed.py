@@ -10,33 +10,55 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.account import STAND_IN, Account, made_text, weighing
 from context_bench.core.actions import Action, agreement
 from context_bench.core.cachecost import CacheProfile
 from context_bench.core.fidelity import Fidelity, Summary, Tally, fidelity, summarise
+from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
-from context_bench.core.records import Estimate
+from context_bench.core.records import Estimate, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.violations import Violation, closest, compare_requests, repeated_requests, silent_truncation
+from context_bench.core.violations import (
+    Violation,
+    closest,
+    compare_requests,
+    count_tools,
+    repeated_requests,
+    silent_truncation,
+    tools_of,
+)
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wire import parse_request
 from context_bench.llm.wires.shared import dump
-from context_bench.metrics.cache_cost import Costs, SessionCost, session_cost
+from context_bench.metrics.cache_cost import Costs, Price, SessionCost, StatedBill, recorded_facts, session_cost
 from context_bench.metrics.prefix_cache import CacheFigures, SessionCache
 
+
+def _unpriced(usage: Usage) -> None:
+    """No price is known."""
+
+
 Item = Mapping[str, Any]  # `row`, `example`, `output`, `calls`, `forwarded`, as `engine.export` gives them
+Messages = list[dict[str, str]]  # role and content
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
 _MOST_TURNS = 600  # of a session that are summed up by their number
 _EXAMPLES = 20  # of lost and invented atoms that are kept by name
+_CERTAIN = ("token_saving", "sessions")  # of the cost, what can be said where money cannot
+_SHORTENED = 0.99  # of a conversation's tokens: what keeps more has not shortened it
 _SHARES = ("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "keep")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative figures."""
+    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative figures. `own`: the
+    rules and prices are the recorded model's; `price` gives the US dollars of a usage of that model.
+    """
 
     profile: CacheProfile
     marked: bool = False
     priced: bool = False
+    own: bool = False
+    price: Price = _unpriced
 
 
 @dataclass(slots=True)
@@ -61,6 +83,9 @@ class _Session:
     rules: CacheRules
     sent: SessionCache
     forwarded: SessionCache
+    account: Account
+    bill: StatedBill = field(default_factory=StatedBill)
+    moved: int = 0
     at: float | None = None
     output: int = 0
     extra_tokens: int = 0
@@ -68,14 +93,16 @@ class _Session:
     last: _Exchange | None = None
 
     def cost(self) -> SessionCost:
-        return session_cost(
+        cost = session_cost(
             self.sent.figures,
             self.forwarded.figures,
             self.output,
             self.rules.profile,
             extra_tokens=self.extra_tokens,
             extra_output=self.extra_output,
+            scale=self.account.scale,
         )
+        return cost.billed(self.bill.usd) if self.rules.own and self.bill.whole else cost
 
 
 @dataclass(slots=True)
@@ -97,10 +124,16 @@ class _Measured:
 
 @dataclass(slots=True)
 class SystemFigures:
-    """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`."""
+    """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`.
 
-    rules_for: Callable[[str], CacheRules]
+    `truncate(messages, tokens, model)` gives a conversation cut to a size; with it, `against_truncation` holds for each conversation that
+    the system shortened (session, share of its atoms kept, share that truncation to the same size keeps).
+    """
+
+    rules_for: Callable[[str, bool], CacheRules]
     clean: Callable[[Any], Any] = lambda body: body
+    truncate: Callable[[Messages, int, str | None], Messages] | None = None
+    against_truncation: list[tuple[str, float, float]] = field(default_factory=list)
     requests: int = 0
     unseen: int = 0
     failed: int = 0
@@ -110,13 +143,18 @@ class SystemFigures:
     sent: CacheFigures = field(default_factory=CacheFigures)
     forwarded: CacheFigures = field(default_factory=CacheFigures)
     costs: Costs = field(default_factory=Costs)
+    bill: StatedBill = field(default_factory=StatedBill)
+    moved: int = 0
+    own_rules: bool = True
     measured: _Measured = field(default_factory=_Measured)
     violations: Counter[str] = field(default_factory=Counter)
     violated: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
     by_session: list[dict[str, Any]] = field(default_factory=list)
     by_turn: list[list[int]] = field(default_factory=list)
     by_turn_alone: list[list[int]] = field(default_factory=list)
     by_turn_told: list[list[int]] = field(default_factory=list)
+    _accounts: dict[str, Account] = field(default_factory=dict)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
 
@@ -142,6 +180,10 @@ class SystemFigures:
         """The figures of all sessions, JSON-ready."""
         for key in list(self._open):
             self._close(key)
+        recorded = recorded_facts(self.bill, list(self._accounts.values()), moved=self.moved, own_rules=self.own_rules)
+        cost = self.costs.as_dict()
+        if "no_verdict" in recorded:
+            cost = {name: value for name, value in cost.items() if name.startswith(_CERTAIN)}
         found: dict[str, Any] = {
             "requests": self.requests,
             "failed": self.failed,
@@ -152,8 +194,9 @@ class SystemFigures:
             "tokens": {"sent": self.sent.tokens, "forwarded": self.forwarded.tokens},
             "cache": self.forwarded.as_dict(),
             "cache_alone": self.sent.as_dict(),
-            "cost": self.costs.as_dict(),
-            "violations": {kind: {"times": times, "requests": self.violated[kind]} for kind, times in sorted(self.violations.items())},
+            "cost": cost,
+            "recorded": recorded,
+            "violations": {kind: self._times(kind) for kind in sorted(self.violations)},
             "fidelity": _fidelity(summarise(self._pairs, examples=_EXAMPLES)),
             "by_session": self.by_session,
             "by_turn": self.by_turn,
@@ -189,10 +232,12 @@ class SystemFigures:
         found = self._open.get((group, trial))
         if found is None:
             model = exchange.request.model or ""
-            rules, counter = self.rules_for(model), counter_for(model)
+            account = self._accounts.setdefault(group, Account.of(example.get("account")))
+            rules, counter = self.rules_for(model, account.hour), weighing(counter_for(model), account)
             marked, timed = rules.marked and exchange.wire == "anthropic", example.get("at") is not None
-            sent, forwarded = (SessionCache(rules.profile, counter, marked, timed) for _ in range(2))
-            found = self._open[group, trial] = _Session(group, rules, sent, forwarded)
+            sent, forwarded = (SessionCache(rules.profile, counter, marked, timed, account.warm) for _ in range(2))
+            found = self._open[group, trial] = _Session(group, rules, sent, forwarded, account)
+            self.own_rules = self.own_rules and rules.own
             self.exact, self.priced = self.exact and counter.exact, self.priced and rules.priced
             self.untimed += not timed
         return found
@@ -202,7 +247,7 @@ class SystemFigures:
         breaks = session.sent.figures.prefix_breaks
         session.sent.add(exchange.request, session.at)
         if session.last is not None and session.sent.figures.prefix_breaks > breaks:
-            self._lose(session.last)  # the session itself went on without what it had said
+            self._lose(session, session.last)  # the session itself went on without what it had said
         session.last = exchange
         session.forwarded.add(exchange.received, session.at)
         usage = exchange.main.get("usage") or {}
@@ -211,23 +256,38 @@ class SystemFigures:
         _add_turn(self.by_turn, place, session.forwarded.parts)
         if (told := _told_parts(usage, session.forwarded.parts)) is not None:
             _add_turn(self.by_turn_told, place, told)
-        session.output += _reply_tokens(example, session.sent.counter.count)
+        output = _reply_tokens(example, session.sent.counter.count)
+        session.output += output
+        usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
+        session.bill.add(usage_stated, output, session.rules.price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
+        session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
         self.measured.add(usage)
 
     def _check(self, exchange: _Exchange) -> None:
-        kinds = [violation.kind for violation in _violations(exchange)]
+        found = _violations(exchange)
+        kinds = [violation.kind for violation in found]
         self.violations.update(kinds)
         self.violated.update(set(kinds))
+        count_tools(self.tools, tools_of(found))
 
-    def _lose(self, exchange: _Exchange) -> None:
+    def _times(self, kind: str) -> dict[str, Any]:
+        """How often something was done, in how many requests, and in how many to which tools."""
+        tools = {"tools": self.tools[kind]} if kind in self.tools else {}
+        return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
+
+    def _lose(self, session: _Session, exchange: _Exchange) -> None:
         """What of a whole conversation no longer arrived."""
+        model = exchange.request.model
         sent, received = (
             [{"role": message.role, "content": message.text} for message in each.messages] for each in (exchange.request, exchange.received)
         )
-        found = fidelity(sent, received, counter=counter_for(exchange.request.model))
+        found = fidelity(sent, received, counter=counter_for(model))
+        if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
+            cut = fidelity(sent, self.truncate(sent, found.tokens_after, model), counter=counter_for(model))
+            self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
         for listed in (found.lost, found.invented, found.near_misses):
             del listed[_EXAMPLES:]
         self._pairs.append(found)
@@ -235,10 +295,12 @@ class SystemFigures:
     def _close(self, key: tuple[str, int]) -> None:
         session = self._open.pop(key)
         if session.last is not None:
-            self._lose(session.last)
+            self._lose(session, session.last)
         sent, forwarded, cost = session.sent.figures, session.forwarded.figures, session.cost()
         self.sent, self.forwarded = self.sent + sent, self.forwarded + forwarded
         self.costs.sessions.append(cost)
+        self.bill += session.bill
+        self.moved += session.moved
         told = {"net_cost_ratio": cost.net_cost_ratio, "token_saving": cost.token_saving, "prefix_stability": forwarded.prefix_stability}
         self.by_session.append(
             {
@@ -251,6 +313,20 @@ class SystemFigures:
                 **{name: value for name, value in told.items() if value is not None},
             }
         )
+
+
+def _stands(request: WireRequest, account: Account) -> bool:
+    """Whether what stands in for what the log does not hold is in the request as it was sent."""
+    if STAND_IN not in canonical_json(request.tools):
+        return False
+    made = made_text(account.words) if account.words else ""
+    return any(part.text is not None and made in part.text for message in request.messages for part in message.parts)
+
+
+def _retained(found: Fidelity) -> float | None:
+    """The share of a conversation's atoms that still arrive; `None` where it has none."""
+    total = sum(each.total for each in found.kinds.values())
+    return sum(each.retained for each in found.kinds.values()) / total if total else None
 
 
 def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:
@@ -314,9 +390,9 @@ def _violations(exchange: _Exchange) -> list[Violation]:
 def _respelt(exchange: _Exchange) -> list[Violation]:
     """The same body in other bytes, told by its length (uncompressed bodies only)."""
     main, coded = exchange.main, ((exchange.main.get("facts") or {}).get("headers") or {}).get("content-encoding")
-    if coded or not main.get("bytes_in") or exchange.wire != main["wire"] or main.get("request") != exchange.body:
+    if coded or not main.get("bytes_in") or exchange.wire != main["wire"]:
         return []
-    if exchange.size == main["bytes_in"]:
+    if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.body):
         return []
     return [Violation("json_reserialised", f"{exchange.size} bytes became {main['bytes_in']}, the meaning is the same")]
 

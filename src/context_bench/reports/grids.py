@@ -12,7 +12,8 @@ from context_bench.reports.text import markdown, visible
 #: What stands where nothing was measured.
 NOTHING = "-"
 _GAP = 2  # columns between two columns
-_HEADING = 9  # characters of a heading before it is broken
+_HEADING = 9  # characters of a heading before it is broken between words
+_WORD = 16  # characters of a word before it is broken, too
 _FIRST = 20  # least width of the first column
 
 
@@ -68,7 +69,9 @@ def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) ->
 
 
 def _heading(column: str) -> list[str]:
-    return wrap(visible(column), _HEADING)
+    text = visible(column)
+    longest = max(map(len, text.split()), default=0)
+    return wrap(text, max(_HEADING, min(_WORD, longest)))
 
 
 def _needed(grid: Grid) -> int:

@@ -28,7 +28,8 @@ _OCCASION = re.compile("at|created|date|ended|finished|host|hostname|id|pid|run|
 #: … and what counts attempts on the wire: a request that was tried twice came twice.
 _ATTEMPTS = ("calls", "client_calls", "calls_per_request", "bytes", "prefix_tokens")
 _TOP = (
-    *("schema", "summary", "estimates", "comparisons", "by_type", "wire", "replay", "agents", "compression", "setup", "setups"),
+    *("schema", "summary", "estimates", "comparisons", "lifts", "by_type", "wire", "replay", "agents", "compression", "setup"),
+    "setups",
     *("failures", "notes", "timing", "config", "manifest"),
 )
 
@@ -74,6 +75,7 @@ def _document(page: Page) -> dict[str, Any]:
         "estimates": page.estimates,
         "comparisons": page.comparisons,
         **({"by_type": page.by_type} if page.by_type else {}),
+        **({"lifts": page.lifts} if page.lifts else {}),
         "wire": page.wire,
         "failures": page.failures,
         "notes": page.notes,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
 from context_bench.core.rowfacts import attributed
 from context_bench.reports.page import Figure, Unit
@@ -16,9 +16,6 @@ from context_bench.reports.tallying import tally
 from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"
-_RANKED = re.compile(
-    r"(?:session_)?(?:hit|recall|all|ndcg|precision|precision_of_returned)_at_\d+(?:_tokens)?|(?:session_)?(?:mrr|evidence_recall)|map"
-)
 #: Scores that only runs of memories have.
 MEMORY_SCORES = frozenset(
     ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
@@ -33,6 +30,7 @@ _OF_MEMORY = MEMORY_SCORES | {
         "abstention_recall",
         "needless_abstention",
     ),
+    *("evidence_recall", "session_evidence_recall"),
     *("near_duplicate_share", "duplicate_source_share", "recall_loop_share", "query_echo_share"),
     *("current_at_1", "as_of_at_1", "current_above_stale", "stale_over_current", "answer_stale"),
 }
@@ -93,7 +91,7 @@ class Material:
         if not self.of_memories:
             return False
         by_type = name.startswith(f"{self.score_field}_") and name not in self.found.score_names
-        return by_type or name in _OF_MEMORY or _RANKED.fullmatch(name) is not None
+        return by_type or name in _OF_MEMORY or of_rank(name)
 
     def whole(self, line: Line) -> bool:
         """True if the line is all there is of its system, so that the system's summary speaks of it."""
@@ -113,6 +111,10 @@ def _of_probes() -> frozenset[str]:
 def gather(result: Result) -> Material:
     """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
     found = getattr(result.rows, "tallies", None) or tally(result.rows)
+    without = unranked(result.manifest)
+    for (system, _), line in found.lines.items():
+        if system in without:
+            line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
     systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
     baselines = [each.baseline for each in result.comparisons]
     estimates = {

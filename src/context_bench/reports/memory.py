@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from context_bench.core.memory_figures import Declined, Scored, Use, setup_figures
 from context_bench.core.memory_notes import harms
+from context_bench.core.ranks import of_rank, unranked, without_ranks
 from context_bench.core.records import Estimate
 from context_bench.core.rowfacts import score
 from context_bench.reports.material import Material, figure, mapping
@@ -63,8 +64,11 @@ def _passes(material: Material, threshold: float) -> dict[str, _Pass]:
     """One pass over the rows."""
     answers = material.score_field or "f1"
     wanted = {answers, *_by_type_scores(material)}
+    without = unranked(material.result.manifest)
     found: dict[str, _Pass] = {}
     for row in material.result.rows:
+        if row.system in without:
+            row = next(without_ranks([row]))
         one = found.get(row.system)
         if one is None:
             one = found[row.system] = _Pass(Use(answers, threshold), Declined(answers))
@@ -249,6 +253,8 @@ def _cell(value: float | None, unit: Unit | None) -> Figure | None:
 
 def _numbers(material: Material, system: str, passes: Mapping[str, _Pass]) -> dict[str, float]:
     found = passes[system].use.result() if system in passes else {}
+    if of_rank(material.score_field) and system in unranked(material.result.manifest):
+        found = {name: value for name, value in found.items() if "_fact" not in name and "facts_" not in name}
     records = [record for record in material.result.setups if record.system == system]
     told = setup_figures(records)
     if "write_loss" in told:

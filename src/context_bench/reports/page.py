@@ -200,6 +200,7 @@ class Page:
     agents: dict[str, Any] = field(default_factory=dict)
     compression: dict[str, Any] = field(default_factory=dict)
     by_type: list[Comparison] = field(default_factory=list)
+    lifts: list[Comparison] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
     def section(self, name: str) -> Section | None:

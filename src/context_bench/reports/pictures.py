@@ -17,7 +17,7 @@ class Point:
     name: str
     quality: Figure
     cost: Figure
-    front: bool = False  # nobody is both better and cheaper
+    front: bool = False  # nobody is both better and cheaper, by more than noise
     baseline: bool = False
 
 

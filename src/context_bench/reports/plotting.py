@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.records import Comparison
+from context_bench.core.stats.pareto import Reading, beats
+from context_bench.core.summaries import is_again
 from context_bench.reports.material import Material, estimate_of, interval_of, mapping
 from context_bench.reports.page import Figure, Section, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated, Spread, Turn
@@ -26,7 +28,7 @@ _MOST_BARS = 30  # of a system's requests, one after another
 
 _MARKS = (
     "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other system is both better "
-    "and cheaper. Marks that would cover one another stand side by side."
+    "and cheaper by more than the intervals leave open. Marks that would cover one another stand side by side."
 )
 _FOREST = (
     "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of zero is better. "
@@ -82,13 +84,15 @@ def _money(material: Material, line: Line, each: Tally) -> Figure | None:
 
 
 def _on_front(point: Point, points: Sequence[Point]) -> Point:
-    beaten = any(
-        other.quality.value >= point.quality.value
-        and other.cost.value <= point.cost.value
-        and (other.quality.value > point.quality.value or other.cost.value < point.cost.value)
-        for other in points
-    )
+    """The mark, filled if nobody beats it by more than the intervals leave open. An arm run once more is there for the noise only."""
+    beaten = is_again(point.name) or any(beats(_read(other), _read(point)) for other in points if not is_again(other.name))
     return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
+
+
+def _read(point: Point) -> tuple[Reading, Reading]:
+    quality, cost = point.quality, point.cost
+    low, high = (None if end is None else -end for end in (quality.high, quality.low))
+    return Reading(-quality.value, low, high), Reading(cost.value, cost.low, cost.high)
 
 
 # Differences ---------------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,25 @@ from context_bench.reports.material import PRIMARY, Material, estimate_of, famil
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line, number
 
+#: Verdicts on a system against truncation to its own size, as the card words them; others are the same as everywhere.
+AGAINST_TRUNCATION = {
+    "better": "better than truncation",
+    "inferior": "worse than truncation",
+    "non-inferior": "no worse than truncation",
+    "undecided": "undecided against truncation",
+}
+_COLUMNS = (
+    Column("System", False),
+    Column("difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"),
+    Column("verdict", False),
+    Column("margin", about="loss that would still be acceptable, fixed before the run"),
+    Column("p", about="of a loss as large as the margin: small means ruled out"),
+    Column("n", about="examples compared"),
+    Column("clusters", about="independent units behind the interval"),
+    Column("left out", about="pairs in which one side failed"),
+    Column("n needed", about="examples for 80 % power at the margin"),
+)
+
 
 def quality(material: Material) -> Section | None:
     """Scores with intervals, n, failures and bounds."""
@@ -85,27 +104,26 @@ def comparisons(material: Material) -> Section | None:
     if not found:
         return None
     several = len({each.baseline for each in found}) > 1
-    columns = [
-        Column("System", False),
-        Column("difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"),
-        Column("verdict", False),
-        Column("margin", about="loss that would still be acceptable, fixed before the run"),
-        Column("p", about="of a loss as large as the margin: small means ruled out"),
-        Column("n", about="examples compared"),
-        Column("clusters", about="independent units behind the interval"),
-        Column("left out", about="pairs in which one side failed"),
-        Column("n needed", about="examples for 80 % power at the margin"),
-    ]
     shapes = len({each.shape for each in found}) > 1
     rows: list[list[Cell]] = [[_compared(material, each, several, shapes), *_comparison_cells(each)] for each in found]
     names = ", ".join(dict.fromkeys(each.baseline for each in found))
     table = Table(
         "comparisons",
-        columns,
+        list(_COLUMNS),
         rows,
         about="Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor.",
     )
-    return Section("comparisons", "Paired differences" if several else f"Against {names}", tables=[table])
+    return Section("comparisons", "Paired differences" if several else f"Against {names}", tables=[table, *_against_truncation(material)])
+
+
+def _against_truncation(material: Material) -> list[Table]:
+    """The same of each system against truncation to its own size. (Runs over probes have it beside what is retained.)"""
+    found = material.result.lifts
+    if not found or material.of_probes:
+        return []
+    rows: list[list[Cell]] = [[f"{each.system} − {each.baseline}", *_comparison_cells(each)] for each in found]
+    about = "What a system adds over cutting the middle out to the same size for free; “better” is what it has to show."
+    return [Table("truncation", list(_COLUMNS), rows, "Against truncation to the same size", about)]
 
 
 def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:

@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from context_bench.core.violations import phrase
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Section, Sentence, Table, Tone
 from context_bench.reports.tally import number
 
 AS_SENT = "as sent"
+#: Ratios so near to 1 are the same cost; nearer where requests had to be rebuilt, which is right to about 2 %.
+_SAME, _SAME_REBUILT = 0.0005, 0.02
+_RECORDED = (
+    ("requests", "requests", "count", "answered requests of the sessions"),
+    ("stated", "with usage", "count", "of them, those whose log states the billed tokens"),
+    ("input_tokens", "prompt", "count", "prompt tokens billed, as stated"),
+    ("stated_read_share", "from cache", "share", "of the prompt tokens, as stated"),
+    ("predicted_read_share", "predicted", "share", "of the same prompts, by the cache rules"),
+    ("cache_write", "written", "count", "tokens billed as written to the cache, as stated"),
+    ("output_tokens", "replies", "count", "tokens of the replies, as stated"),
+    ("predicted_outputs", "≈ replies", "count", "replies whose tokens the log does not state: counted by us"),
+    ("rebuilt_share", "rebuilt", "share", "of the billed prompt tokens, those that the logs' own texts explain"),
+    ("usd", "as billed", "usd", "the price of all this; ≈ where replies had to be counted"),
+)
 #: Keys of the summary that stand in a table here.
 SHOWN_BY_REPLAY = (
     "net_cost_ratio",
@@ -69,14 +84,29 @@ def replay(material: Material) -> list[Section | None]:
 def replay_sentences(material: Material) -> list[Sentence]:
     """What replayed sessions cost through each system, in words: what its shorter prompts save, and what the lost cache takes back."""
     systems = mapping(mapping(material.result.replay).get("systems"))
-    found = ((str(name), mapping(mapping(facts).get("cost"))) for name, facts in systems.items())
-    return [_cost_sentence(name, cost) for name, cost in found if number(cost.get("net_cost_ratio")) is not None]
+    found = ((str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded"))) for name, facts in systems.items())
+    return [
+        _no_verdict_sentence(name, cost, recorded) if "no_verdict" in recorded else _cost_sentence(name, cost, recorded)
+        for name, cost, recorded in found
+        if "no_verdict" in recorded or number(cost.get("net_cost_ratio")) is not None
+    ]
 
 
-def _cost_sentence(name: str, cost: dict[str, Any]) -> Sentence:
+def _no_verdict_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) -> Sentence:
+    """The reason, and the way to an answer."""
+    saved = figure(number(cost.get("token_saving")), "share")
+    text = (
+        f"{name}: no verdict on money: {recorded['no_verdict']}. Record one session's requests with "
+        "'context-bench watch --record full --records FILE', then replay FILE."
+    )
+    return Sentence(name, "no verdict on money", text, "neutral", saved={"tokens": saved} if saved is not None else {})
+
+
+def _cost_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) -> Sentence:
     ratio, saved, penalty = (number(cost.get(key)) for key in ("net_cost_ratio", "token_saving", "cache_penalty"))
     assert ratio is not None
-    verdict, tone = ("cheaper", "good") if ratio < 0.9995 else ("dearer", "bad") if ratio > 1.0005 else ("same cost", "neutral")
+    same = _SAME_REBUILT if recorded.get("missing") else _SAME
+    verdict, tone = ("cheaper", "good") if ratio < 1 - same else ("dearer", "bad") if ratio > 1 + same else ("same cost", "neutral")
     parts = [f"{name}: the sessions cost {ratio:.3f} times what they cost as sent"]
     if saved is not None:
         parts.append(f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} prompt tokens".replace("%", " %"))
@@ -84,9 +114,22 @@ def _cost_sentence(name: str, cost: dict[str, Any]) -> Sentence:
         parts.append(
             f"rewriting history gives {penalty:.3f} of that bill back, since the provider's cache no longer holds what was changed"
         )
+    parts += _certainty(recorded)
     figures = {"tokens": figure(saved, "share"), "money": figure(1 - ratio, "share")}
     known = {what: each for what, each in figures.items() if each is not None}
     return Sentence(name, verdict, "; ".join(parts) + ".", cast(Tone, tone), saved=known)
+
+
+def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
+    """How much of what was billed the logs explain, in words."""
+    rebuilt = number(recorded.get("rebuilt_share"))
+    if recorded.get("missing") and rebuilt is not None:
+        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(
+            "%", " %"
+        )
+    predicted, stated = (number(recorded.get(key)) for key in ("predicted_read_share", "stated_read_share"))
+    if predicted is not None and stated is not None:
+        yield f"read from the cache as sent: {predicted:.0%} predicted, {stated:.0%} stated by the log".replace("%", " %")
 
 
 def _agreement(material: Material, told: dict[str, Any]) -> Section | None:
@@ -157,7 +200,24 @@ def _cost(systems: dict[str, Any], told: dict[str, Any]) -> Section:
     columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in entries), Column("requests")]
     rows = [_cells(name, mapping(facts.get("cost")), entries, facts) for name, facts in systems.items()]
     about = "Below 1 the system makes the sessions cheaper. Replies cost what the recorded ones would. " + _priced(told, priced)
-    return Section("replay-cost", "Cost of the sessions", tables=[Table("replay-cost", columns, rows, about=about.strip())])
+    tables = [Table("replay-cost", columns, rows, about=about.strip())]
+    if (stated := _as_stated(systems)) is not None:
+        tables.append(stated)
+    return Section("replay-cost", "Cost of the sessions", tables=tables)
+
+
+def _as_stated(systems: dict[str, Any]) -> Table | None:
+    """What the logs state of the sessions' bill, by the system that the most requests went through."""
+    every = [mapping(facts.get("recorded")) for facts in systems.values()]
+    whole = max(every, key=lambda recorded: recorded.get("requests") or 0)
+    if not whole.get("stated"):
+        return None
+    entries = [entry for entry in _RECORDED if whole.get(entry[0])]
+    about = "What the logs state; the dollars of the table above are these times the predicted ratio."
+    if clients := whole.get("clients"):
+        about += f" Logs of {', '.join(map(str, clients))} leave out {', '.join(map(str, whole.get('missing') or ['nothing']))}."
+    cells: list[Cell] = [figure(whole.get(key), unit) for key, _, unit, _ in entries]
+    return Table("recorded-bill", [Column(title, about=about_it) for _, title, _, about_it in entries], [cells], about=about)
 
 
 def _priced(told: dict[str, Any], priced: bool) -> str:
@@ -177,7 +237,8 @@ def _violations(systems: dict[str, Any]) -> Section:
         seen = (facts.get("requests") or 0) - (facts.get("failed") or 0) - (facts.get("unseen") or 0)
         for kind, counts in mapping(facts.get("violations")).items():
             share = counts["requests"] / seen if seen else None
-            rows.append([name, kind, figure(counts["times"], "count"), figure(counts["requests"], "count"), figure(share, "share")])
+            what = phrase(kind, mapping(counts.get("tools")))
+            rows.append([name, what, figure(counts["times"], "count"), figure(counts["requests"], "count"), figure(share, "share")])
         if not facts.get("violations"):
             rows.append([name, "none", figure(0, "count"), figure(0, "count"), figure(0.0 if seen else None, "share")])
     about = "What was done to the requests that shortening their texts does not explain."

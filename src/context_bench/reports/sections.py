@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from context_bench.core.records import Comparison, Result
+from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
 from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
-from context_bench.reports.quality import comparisons, difference, quality
+from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, difference, quality
 from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies, number
@@ -66,7 +67,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=[*_verdicts(material), *replay_sentences(material)],
+        verdicts=[*_headlines(material), *_lifts(material), *_verdicts(material), *replay_sentences(material)],
         sections=known,
         notes=_notes(material),
         rows=result.rows,
@@ -87,6 +88,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         agents=mapping(result.agents),
         compression=mapping(result.compression),
         by_type=list(result.by_type),
+        lifts=list(result.lifts),
         changes=_changes(material),
     )
 
@@ -103,6 +105,27 @@ def _special(material: Material) -> list[Section | None]:
 
         found += compression(material)
     return found
+
+
+def _lifts(material: Material) -> list[Sentence]:
+    """One sentence per system that was held against truncation to its own size: what one would have had for nothing."""
+    return [
+        Sentence(
+            each.system,
+            AGAINST_TRUNCATION.get(each.verdict, each.verdict),
+            each.sentence,
+            TONES.get(each.verdict, "neutral") if each.verdict != "non-inferior" else "neutral",
+            each.baseline,
+            difference(each),
+            each.margin,
+        )
+        for each in material.result.lifts
+    ]
+
+
+def _headlines(material: Material) -> list[Sentence]:
+    """What makes all verdicts below it pointless to read one by one."""
+    return [Sentence("this run", "insensitive", note) for note in map(str, material.result.notes) if is_headline(note)]
 
 
 def _verdicts(material: Material) -> list[Sentence]:
@@ -174,7 +197,7 @@ def _sentence(each: Comparison) -> str:
 
 
 def _notes(material: Material) -> list[str]:
-    notes = [str(note) for note in material.result.notes]
+    notes = [note for note in map(str, material.result.notes) if not is_headline(note)]
     if len(material.systems) == 1 and not material.result.replay and not any("--controls" in note for note in notes):
         memory = bool((material.result.manifest or {}).get("memory"))
         how = "--floors runs what it can be compared with" if memory else "--controls adds a passthrough to compare it with"

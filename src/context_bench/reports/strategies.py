@@ -80,13 +80,20 @@ def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapp
                 number(row["prefix_stability"], 3),
                 f"{row['prefix_breaks']:,}",
                 f"{row['rewritten_tokens']:,}",
-                f"${row['cost_usd']:,.4f}",
+                share(row["recorded"].get("stated_read_share")),
+                share(row["recorded"].get("rebuilt_share")),
+                "—" if row["cost_usd"] is None else f"${row['cost_usd']:,.4f}",
                 number(row.get("cost_ratio")),
             )
             for row in recorded
         ]
-        columns = ("session", "requests", "tokens", "saved", "CPS", "PS", "breaks", "rewritten", "cost", "ratio")
+        columns = ("session", "requests", "tokens", "saved", "CPS", "PS", "breaks", "rewritten", "cache (log)", "rebuilt", "cost", "ratio")
         about = "CPS: share of prompt tokens that the cache can serve; PS: share of the previous prompt repeated at the start of the next."
+        about += (
+            " Cache (log): share of the prompt that came from the cache, as the log states; rebuilt: share of the billed prompt that its"
+            " texts explain. Cost: what the log says was billed; where it does not say, predicted by the cache rules."
+        )
+        about += "".join(f" {row['session']}: no cost, {why}." for row in recorded if (why := row["recorded"].get("no_verdict")))
         if not all(row["times_known"] for row in recorded):
             about += " Where times of requests are not known, cache entries are taken to live on."
         grids.append(Grid("As recorded", columns, list(rows), about))

@@ -202,7 +202,8 @@ def shape_of(row: EvalRow) -> str | None:
 
 def changed(row: EvalRow) -> bool | None:
     """Whether something else went on to the model than was sent; `None` where one of the two is not known."""
-    sent, forwarded = number(row.input_tokens), number(row.output_tokens)
+    sent, forwarded = number(row.wire.get("sent") if row.wire else None), number(row.output_tokens)
+    sent = number(row.input_tokens) if sent is None else sent  # with a tap: what left our client, shortened or not
     if row.wire and any(row.wire.get(name) for name in ("text_changed", "role_changes", "param_changes")):
         return True
     if sent is None or forwarded is None or source_of(row) == "usage":

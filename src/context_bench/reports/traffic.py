@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from context_bench.core.violations import NOTES
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line, Tally, number, quantile
@@ -31,7 +32,7 @@ def tokens(material: Material) -> Section | None:
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
     columns = [
         Column("System", False),
-        Column("sent", about="tokens our client sent"),
+        Column("sent", about="tokens our client sent; of a system that shortens before it asks: of the request before that"),
         Column("forwarded", about="tokens that went on to the model"),
         Column("billed", about="prompt tokens on the provider's bill"),
         Column("compression (95 %)", about="1 − forwarded / sent; negative: the prompt grew"),
@@ -128,7 +129,7 @@ def _told(material: Material) -> Iterator[tuple[str, dict[str, Any]]]:
 def _amount(value: Any) -> float | None:
     """How many there are of something told as a number, as a list, or as counts by kind."""
     if isinstance(value, dict):
-        return sum(found for item in value.values() if (found := _amount(item)) is not None)
+        return sum(found for kind, item in value.items() if kind not in NOTES and (found := _amount(item)) is not None)
     return len(value) if isinstance(value, list) else number(value)
 
 

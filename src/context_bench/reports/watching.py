@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from context_bench.core.records import Usage
+from context_bench.core.violations import phrase
 from context_bench.core.watching import Figures, Turn
 from context_bench.reports.text import json_ready, visible
 
@@ -123,7 +124,7 @@ def line(turn: Turn) -> str:
     if turn.added is not None:
         told.append(f"+{turn.added * 1000:.0f} ms")
     told += [f"{count} {what}" for count, what in ((turn.extra, "extra"), (turn.retries, "retried")) if count]
-    told += [f"{kind}{f' ×{count}' if count > 1 else ''}" for kind, count in turn.violations.items()]
+    told += [f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}" for kind, count in turn.violations.items()]
     return visible(" · ".join(told), 400)
 
 
@@ -262,7 +263,7 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         yield " · ".join(told)
     yield from _cache(figures)
     if figures.violations:
-        yield "wire: " + ", ".join(f"{visible(kind, 60)} {count:,}" for kind, count in sorted(figures.violations.items()))
+        yield "wire: " + ", ".join(_kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items()))
     if not brief:
         yield from _left_out(figures)
 
@@ -286,6 +287,11 @@ def _kinds(word: str, counts: Counter[str]) -> str:
 
 def _plural(number: int, what: str) -> str:
     return what if number == 1 else f"{what}s"
+
+
+def _kind(kind: str, count: int, tools: Mapping[str, int]) -> str:
+    named = phrase("", [visible(name, 60) for name in tools]).strip()
+    return f"{visible(kind, 60)} {count:,}{f' ({named})' if named else ''}"
 
 
 def _cache(figures: Figures) -> Iterator[str]:

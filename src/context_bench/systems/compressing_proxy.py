@@ -1,7 +1,7 @@
 """A compressing proxy as an arm of a compression run: it is sent the whole conversation and the question, and what it forwards is measured.
 
 ```python
-ThroughProxy("http://localhost:8787", "mine", model="gpt-4o")      # one request per probe; the proxy's own upstream is the tap
+ThroughProxy("http://localhost:18401", "mine", model="gpt-4o")      # one request per probe; the proxy's own upstream is the tap
 Conversing(tap.url, "responder", model="gpt-4o")                   # reads for every other arm, over the same wire, behind the same tap
 SizedByProxy("head_tail", reader, "mine")                          # cut to as many tokens as `mine` forwarded for this probe
 ```

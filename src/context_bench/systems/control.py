@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget
+from context_bench.core.ledger import current_ledger
 from context_bench.core.plugins import build, parse_spec
 from context_bench.core.protocols import Compressor, Prices
 from context_bench.core.records import Example
@@ -18,6 +20,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.compressors import COMPRESSORS, compressor_of
 from context_bench.systems.compressors._messages import check_limit
+from context_bench.systems.compressors._simple import check_process
 from context_bench.systems.context import split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
 from context_bench.systems.serve import compress_texts
@@ -77,7 +80,9 @@ class Control:
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async."""
-        return await self.inner.aprocess(await self.shortened(example))
+        shortened = await self.shortened(example)
+        _in_full(self.inner, example)
+        return await self.inner.aprocess(shortened)
 
     async def shortened(self, example: Example) -> Example:
         """The example as it is asked: with a shorter context."""
@@ -129,6 +134,13 @@ def _parts(example: Example) -> tuple[str, str]:
     return split_question(context)
 
 
+def _in_full(inner: OpenAIProxy, example: Example) -> None:
+    """Write down what would have been sent of the example as it is."""
+    if (ledger := current_ledger()) is not None:
+        with suppress(BadInput):  # an example of which only the shortened form can be asked
+            ledger.in_full = inner.shaped(example).tokens(counter_for(inner.model))
+
+
 class Read:
     """A system that may only return a context, with a reader (`inner`) that answers from it."""
 
@@ -144,14 +156,27 @@ class Read:
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async."""
+        made = await self.made(example)
+        if self.inner is None or made.get("response") is not None:
+            return dict(made)
+        _in_full(self.inner, example)
+        return await self.inner.aprocess({**made, "compressed": self._size(example, made)})
+
+    async def made(self, example: Example) -> Mapping[str, Any]:
+        """What the system itself makes of an example, before anybody reads it."""
         process = calling.method(self.system, "aprocess", "process")
         assert process is not None, "checked by system_of"
         made = await calling.call(process, example)
         if not isinstance(made, Mapping):
             raise TypeError(f"{self.name}: process() returned a {type(made).__name__}; expected a dict with 'context' or 'response'")
-        if self.inner is None or made.get("response") is not None:
-            return dict(made)
-        return await self.inner.aprocess(dict(made))
+        return made
+
+    def _size(self, example: Example, made: Mapping[str, Any]) -> dict[str, Any]:
+        """Tokens of the context as it was and as it is, counted as a control's are, beside what the system itself says of it."""
+        assert self.inner is not None
+        told, count = made.get("compressed"), counter_for(self.inner.model).count
+        before, after = (count(_parts(dict(one))[0]) for one in (example, made))
+        return {**(told if isinstance(told, Mapping) else {}), "tokens_before": before, "tokens_after": after}
 
     def fingerprint(self) -> dict[str, Any]:
         """The system's and the reader's."""
@@ -173,8 +198,11 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
     """
     made = build("system", spec, SYSTEMS, lambda made: bool(calling.method(made, "compress", "process", "aprocess")))
     if calling.method(made, "process", "aprocess"):
+        check_process(made)
         reader = None if isinstance(made, OpenAIProxy) else inner
-        return Read(made, reader, made.name + suffix) if reader is not None or suffix else made
+        named = isinstance(getattr(made, "name", None), str)
+        return Read(made, reader, calling.name_of(made) + suffix) if reader is not None or suffix or not named else made
     if inner is None:
         raise BadInput(f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is left")
-    return Control(made, inner, name=(spec if parse_spec(spec).options else made.name) + suffix)
+    compressor = compressor_of(made)
+    return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)

@@ -44,7 +44,7 @@ class Request:
     @property
     def document(self) -> str:
         """The body as text, its content coding undone; `ValueError` if it is none."""
-        return _plain(self.raw, self.headers.get("Content-Encoding", "")).decode("utf-8")
+        return unpacked(self.raw, self.headers.get("Content-Encoding", "")).decode("utf-8")
 
     @property
     def body(self) -> dict[str, Any] | None:
@@ -239,7 +239,7 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
-def _plain(raw: bytes, coding: str) -> bytes:
+def unpacked(raw: bytes, coding: str) -> bytes:
     """A request's body with its content codings undone, at most `BODY_LIMIT` bytes; `ValueError` where that cannot be done."""
     for name in reversed([part.strip().lower() for part in coding.split(",")]):
         raw = _undone(raw, name)

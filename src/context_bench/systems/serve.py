@@ -23,6 +23,7 @@ from context_bench.llm.wire import Reply, parse_request, render_reply, render_st
 from context_bench.llm.wires.shared import dump
 from context_bench.systems.compressors import COMPRESSORS
 from context_bench.systems.compressors._messages import texts_of
+from context_bench.systems.compressors._simple import as_compressor, check_process
 from context_bench.systems.compressors.full import Full
 from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
 from context_bench.systems.relay import Answer, Relay, Request
@@ -31,7 +32,7 @@ Spec = str | Compressor | System
 
 
 class Served:
-    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:9090") as served: served.url` (or a plain `with`).
+    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:18409") as served: served.url` (or a plain `with`).
 
     `spec` names a compressor (`bm25:budget=300`), a registered system or `py:module:Class`, or is such an object. What it changes is the
     context of a request: every text but system texts under 200 tokens and the question, which is the last paragraph of the last user text.
@@ -42,7 +43,7 @@ class Served:
 
     def __init__(self, spec: Spec, upstream: str, port: int = 0, upstream_key: str | None = None, *, host: str = "127.0.0.1") -> None:
         self.plugin = _plugin(spec)
-        self.name: str = self.plugin.name
+        self.name = calling.name_of(self.plugin)
         self._key = upstream_key
         self._relay = Relay(upstream, self._change, port=port, host=host)
 
@@ -109,11 +110,13 @@ def _plugin(spec: Spec) -> Any:
     def accepts(made: Any) -> bool:
         return bool(calling.method(made, "compress") or calling.method(made, "process", "aprocess"))
 
-    if isinstance(spec, str):
-        return build("system", spec, COMPRESSORS, accepts)
-    if not accepts(spec):
-        raise BadInput(f"{type(spec).__name__} has neither compress(…) nor process(example): it is no system")
-    return spec
+    made = build("system", spec, COMPRESSORS, accepts) if isinstance(spec, str) else spec
+    if not accepts(made):
+        raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
+    if calling.method(made, "compress"):
+        return as_compressor(made)
+    check_process(made)
+    return made
 
 
 async def compress_texts(

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
-from context_bench.core.violations import Violation, compare_requests, repeated_requests, silent_truncation
+from context_bench.core.violations import Violation, compare_requests, names_of, repeated_requests, silent_truncation, tools_of
 from context_bench.core.watching import Turn
 from context_bench.core.wire import WireRequest
 from context_bench.tap.arms import ArmName, Event
+from context_bench.tap.failures import failure_of
 from context_bench.tap.forecast import Forecast, Predicted
+from context_bench.tap.masking import mask_text
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import Seen, likeness
-from context_bench.tap.records import SOCKET, failure_of
+from context_bench.tap.records import SOCKET
 from context_bench.tap.sessions import Place, Sessions
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _DETAILS = 50  # of one turn
+_TOOLS = 20  # of one turn and kind
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 _log = logging.getLogger("context_bench.tap")
 
 
@@ -177,10 +182,20 @@ class Measure:
         found = [*found, *([billed] if billed else [])]
         kinds.update(violation.kind for violation in found)
         turn.violations = dict(sorted(kinds.items()))
+        turn.tools = self._tools(front, found)
         if self._record in ("redacted", "full"):
             turn.details = [f"{one.kind}: {one.detail}" for one in [*again, *found]][:_DETAILS]
         turn.added = _apart(turn.seconds, record.seconds)
         turn.added_ttft = _apart(turn.ttft, record.ttft)
+
+    def _tools(self, front: Seen, found: list[Violation]) -> dict[str, list[str]]:
+        """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the client's own."""
+        named = {kind: [mask_text(name) for name in names[:_TOOLS]] for kind, names in tools_of(found).items()}
+        if self._record in ("redacted", "full"):
+            return named
+        own = names_of(front.request.tools) if front.request is not None else []
+        added = [name for name in named.get("tool_added", []) if _WORD.fullmatch(name) and not any(other in name for other in own)]
+        return {"tool_added": added} if added else {}
 
     @staticmethod
     def _violations(front: Seen, main: Seen) -> list[Violation]:

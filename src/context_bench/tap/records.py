@@ -23,6 +23,7 @@ from context_bench.core.wire import WireRequest, count_request, facts
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.tap.failures import cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
@@ -35,9 +36,6 @@ BODY_LIMIT = 100 * 1024 * 1024
 
 #: The method of a request that was said over a WebSocket, and the wire that it speaks.
 SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
-
-#: How the error of an exchange begins that nobody behind the tap ended.
-_OUR_SIDE = ("the client ", "the tap was stopped")
 
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
@@ -212,11 +210,11 @@ class Scribe:
 
     def _read_answer(self, record: Forwarded, exchange: Exchange, body: Any) -> None:
         if exchange.error is not None:
-            _failed(record, _cut_off(exchange))
+            mark_failed(record, cut_off(exchange.error))
         if not isinstance(body, Mapping):
             return
         if body.get("error"):
-            _failed(record, "error in the reply")
+            mark_failed(record, "error in the reply")
         try:
             self._bill(record, parse_reply(record.wire, body))
         except Exception as error:  # a reply that is not what it should be is the client's to complain of
@@ -241,9 +239,9 @@ class Scribe:
             self._bill(record, reader.reply)
             record.facts["reply_complete"] = reader.complete
             if reader.error:
-                _failed(record, "error in the stream")
+                mark_failed(record, "error in the stream")
             elif not reader.complete:
-                _failed(record, _cut_off(exchange))
+                mark_failed(record, cut_off(exchange.error))
             if reader.error and self.policy in ("redacted", "full"):
                 record.error = record.error or f"told inside the stream: {reader.error}"
             shown = request or WireRequest(record.wire, record.model, [])
@@ -359,16 +357,6 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
         return None, "neither JSON nor text"
 
 
-def failure_of(record: Forwarded) -> str | None:
-    """How a request failed, in a few words of ours or by its status; `None` if it was answered whole."""
-    if record.status is None:
-        return "client left" if (record.error or "").startswith(_OUR_SIDE) else "no answer"
-    if record.status >= 400:
-        return str(record.status)
-    failure = record.facts.get("failure")
-    return failure if isinstance(failure, str) else None
-
-
 def _meaning(body: Mapping[str, Any]) -> bytes:
     """A digest of what is asked, whatever the order of keys.
 
@@ -380,14 +368,6 @@ def _meaning(body: Mapping[str, Any]) -> bytes:
         return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).digest()
     except RecursionError:
         return b""
-
-
-def _failed(record: Forwarded, how: str) -> None:
-    record.facts.setdefault("failure", how)
-
-
-def _cut_off(exchange: Exchange) -> str:
-    return "client left" if (exchange.error or "").startswith(_OUR_SIDE) else "broken off"
 
 
 def _streamed(exchange: Exchange) -> bool:

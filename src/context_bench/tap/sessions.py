@@ -21,8 +21,9 @@ from context_bench.core.prefix import Segments, segments
 from context_bench.core.wire import WireRequest
 from context_bench.llm.wires.shared import load_json
 from context_bench.tap.contexts import MAIN, PARENT_HEADER, Contexts
+from context_bench.tap.failures import failure_of
 from context_bench.tap.matching import KEY_HEADERS
-from context_bench.tap.records import Exchange, failure_of, header
+from context_bench.tap.records import Exchange, header
 
 #: Where clients name their session.
 SESSION_HEADERS = (
@@ -174,7 +175,8 @@ def _failure(exchange: Exchange) -> str | None:
 def told_session(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
     """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
 
-    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an account's name, not a session's, and is not read.
+    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an
+    account's name, not a session's, and is not read.
     """
     if parent := header(exchange.headers, PARENT_HEADER).strip():
         return f"x-session-id={parent[:500]}"

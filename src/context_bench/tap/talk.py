@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from context_bench.core.clock import Clock
-from context_bench.llm.wires.shared import load_json
+from context_bench.llm.wires.shared import as_str, load_json
 from context_bench.tap.records import Exchange
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
@@ -48,7 +48,7 @@ class Talk:
         if event is None or found is None:
             return
         _take(found[1], text.encode("utf-8", "surrogatepass"), event, self._clock.monotonic())
-        if event.get("type") in _ENDS:
+        if as_str(event.get("type")) in _ENDS:
             found[1].ending = True
             self._end(found)
 
@@ -87,5 +87,4 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _lane(said: Mapping[str, Any]) -> str:
-    lane = said.get("stream_id")
-    return lane if isinstance(lane, str) else ""
+    return as_str(said.get("stream_id")) or ""

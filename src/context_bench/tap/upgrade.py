@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 #: How long the upstream may take to open a WebSocket before it counts as refused.
 PATIENCE = 10.0
 
+_log = logging.getLogger("context_bench.tap")
 _PASSED_ON = frozenset({401, 407, 429})
 _TOLD_ALONG = (hdrs.RETRY_AFTER, hdrs.WWW_AUTHENTICATE, hdrs.PROXY_AUTHENTICATE)
 _OWN = "sec-websocket-"  # these headers are between two hops
@@ -136,13 +138,20 @@ async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hea
             return _ended(source, message, name)
         text = message.data if message.type == WSMsgType.TEXT else None
         if before is not None and text is not None:
-            before(text)
+            _tell(before, text)
         try:
             await (target.send_str(message.data) if text is not None else target.send_bytes(message.data))
         except (aiohttp.ClientError, OSError):
             return Ended(_GONE, b"", "the connection broke")
         if after is not None and text is not None:
-            after(text)
+            _tell(after, text)
+
+
+def _tell(hear: _Hear, text: str) -> None:
+    try:
+        hear(text)
+    except Exception as error:  # what is said goes on whatever becomes of its record
+        _log.error("a message of a WebSocket could not be recorded: %s: %s", type(error).__name__, error)
 
 
 def _ended(source: _Receiving, message: aiohttp.WSMessage, name: str) -> Ended:

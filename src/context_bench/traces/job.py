@@ -16,7 +16,7 @@ from context_bench.logs.gold import GoldSet
 from context_bench.logs.repo import Repo
 from context_bench.logs.traces import load_traces
 from context_bench.traces.repositories import Repositories
-from context_bench.traces.scoring import score_trace, statistics, trace_sha
+from context_bench.traces.scoring import billed, score_trace, statistics, trace_sha
 from context_bench.traces.settings import Settings, content_sha
 
 
@@ -138,7 +138,7 @@ def _unscored(run: str, trace: Trace, settings: Settings, error: str) -> TraceRo
         statistics=statistics(trace),
         error=error,
         usage=trace.usage,
-        cost=trace.cost,
+        cost=billed(trace),
         seconds=seconds,
         trace_sha=trace_sha(trace),
         policy=settings.policy,

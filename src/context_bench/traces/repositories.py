@@ -23,8 +23,8 @@ class Repositories:
     """The repositories that `--repo` names: a folder, a git clone (also `PATH@COMMIT`), an archive, a JSON snapshot, or a folder of such.
 
     In a folder of repositories that of `owner/name` is found as `owner__name`, `owner/name`, `owner-name` or `name`, alone, with the commit
-    (`owner__name@4f2a91c`), with an ending (`.git`, `.json`, `.zip`, `.tar.gz`), or under the instance's id. A repository that holds none
-    of the files of a gold is not its repository.
+    (`owner__name@4f2a91c`), with an ending (`.git`, `.json`, `.zip`, `.tar.gz`), or under the instance's id; one that the gold names
+    without its owner, under any owner. A repository that holds none of the files of a gold is not its repository.
     """
 
     def __init__(self, specs: Iterable[str | Path] = (), *, cache: Path | None = None) -> None:
@@ -62,22 +62,36 @@ class Repositories:
         slug, commit = gold.repo or repo, gold.commit or commit
         if not self.specs:
             return "no repository was given"
-        reasons = []
+        reasons: list[str] = []
         for spec, collection in self._kinds:
             place = _in_collection(Path(spec), slug, commit, (gold.instance_id, *gold.ids)) if collection else spec
-            if place is None:
-                reasons.append(f"no repository of {slug or gold.instance_id} in {spec}")
-                continue
-            try:
-                found = self._opened(place, commit)
-            except BadInput as error:
-                reasons.append(str(error).splitlines()[0])
-                continue
-            paths = found[0].paths()
-            if any(clean_path(item.file) in paths for item in gold.items):
+            found = self._holding(place, commit, gold) if place is not None else f"no repository of {slug or gold.instance_id} in {spec}"
+            if isinstance(found, str) and collection and slug and "/" not in slug:
+                found = self._of_any_owner([one for one in _of_any_owner(Path(spec), slug, commit) if one != place], commit, gold) or found
+            if not isinstance(found, str):
                 return found
-            reasons.append(f"none of the gold's files is in {place}")
+            reasons.append(found)
         return reasons[0] if len(set(reasons)) == 1 else "; ".join(dict.fromkeys(reasons))
+
+    def _of_any_owner(self, places: Iterable[str], commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
+        """Of repositories of one name the one that holds files of the gold, else a reason; nothing where there are no such places."""
+        found = {place: self._holding(place, commit, gold) for place in places}
+        holding = [place for place, one in found.items() if not isinstance(one, str)]
+        if len(holding) == 1:
+            return self._opened(holding[0], commit)
+        if holding:
+            named = ", ".join(Path(place).name for place in holding)
+            return f"repositories of several owners have the name that the gold gives ({named}); let its `repo` say owner/name"
+        return "; ".join(dict.fromkeys(one for one in found.values() if isinstance(one, str)))
+
+    def _holding(self, place: str, commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
+        """The repository at a place if it holds any file of the gold, else why it does not."""
+        try:
+            found = self._opened(place, commit)
+        except BadInput as error:
+            return str(error).splitlines()[0]
+        paths = found[0].paths()
+        return found if any(clean_path(item.file) in paths for item in gold.items) else f"none of the gold's files is in {place}"
 
     def _opened(self, place: str, commit: str | None) -> tuple[Repo, CodeFiles]:
         at = commit if _is_git(Path(place)) else None
@@ -116,9 +130,10 @@ def _folders(path: Path) -> list[Path]:
 def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iterable[str]) -> str | None:
     """The place of a repository in a folder of them; the most particular name first."""
     stems = [name.replace("/", "__") for name in ids]
-    if slug:
-        owner, _, name = slug.rpartition("/")
-        plain = [f"{owner}__{name}", f"{owner}/{name}", f"{owner}-{name}", f"{owner}_{name}", name] if owner else [name]
+    owner, _, name = (slug or "").rpartition("/")
+    if name:
+        owned = [f"{owner}__{name}", f"{owner}/{name}", f"{owner}-{name}", f"{owner}_{name}", f"github.com__{owner}__{name}"]
+        plain = [*owned, name] if owner else [name]
         at = [f"{stem}{mark}{commit}" for stem in plain for mark in ("@", "-", "__")] if commit else []
         short = [f"{stem}{mark}{commit[:n]}" for stem in plain for mark in ("@", "-", "__") for n in (12, 10, 8, 7)] if commit else []
         stems = [*stems, *at, *short, *plain]
@@ -127,3 +142,13 @@ def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iter
             if (place := folder / f"{stem}{ending}").exists():
                 return str(place)
     return None
+
+
+def _of_any_owner(folder: Path, name: str, commit: str | None) -> list[str]:
+    """The places of repositories of this name, whoever owns them: those of the commit if there are any."""
+    at = rf"(?:@|-|__){re.escape(commit[:7])}[0-9a-f]*" if commit else "(?!)"
+    form = re.compile(rf"(?:[\w.-]+__)?{re.escape(name)}(?P<at>{at})?(?:{'|'.join(map(re.escape, _ARCHIVES))})?")
+    owners = (child for child in folder.iterdir() if child.is_dir() and "__" not in child.name and not _is_git(child))
+    known = [child for parent in (folder, *owners) for child in parent.iterdir() if form.fullmatch(child.name)]
+    particular = [child for child in known if (hit := form.fullmatch(child.name)) and hit["at"]]
+    return sorted(str(child) for child in particular or known)

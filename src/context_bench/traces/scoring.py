@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Literal
 
 import orjson
@@ -31,6 +32,7 @@ from context_bench.core.gold import Gold, clean_path
 from context_bench.core.spans import LineTable, merged, size
 from context_bench.core.trace import Event, Trace
 from context_bench.core.trace_rows import CallView, FileMap, Status, StepView, TraceRow
+from context_bench.llm.prices import GenaiPrices
 from context_bench.logs.gold import content_drift
 from context_bench.logs.repo import Repo
 from context_bench.logs.symbols import CodeFiles
@@ -71,8 +73,8 @@ def score_trace(
     row = _head(gold, trace, rules, counted, run, status)
     steps, final = selections(trace, count=("shown", *counted), by=by)
     named = final is not None and (rules.upstream or _counts(trace.final or (), counted))
-    if named and final and not steps:
-        steps = [final]  # a prediction without steps is one step
+    if named and final and (not steps or (rules.upstream and not any(event.strength == "shown" for event in trace.events))):
+        steps = [final]  # a prediction without steps is one step; the original knows no steps that show nothing
     known = files if files is not None else _Unseen(gold, steps, final)
     if files is None and rules.upstream:
         row.score = Score(gold.instance_id, rules.name, error="checkout_failed")
@@ -130,6 +132,18 @@ def _counted(count: Collection[str]) -> list[str]:
     return [name for name in COUNTABLE if name in count]
 
 
+def billed(trace: Trace) -> float | None:
+    """US dollars of the run: as its log states, else the price of the usage that it states, where one known model made all replies."""
+    if trace.cost is not None or trace.usage is None or trace.model is None or trace.models:
+        return trace.cost
+    return _prices().cost(trace.usage, trace.model)
+
+
+@lru_cache(maxsize=1)
+def _prices() -> GenaiPrices:
+    return GenaiPrices()
+
+
 def _head(gold: Gold, trace: Trace, rules: Policy, counted: list[str], run: str, status: Status) -> TraceRow:
     seconds = trace.ended - trace.started if trace.started is not None and trace.ended is not None else None
     return TraceRow(
@@ -142,7 +156,7 @@ def _head(gold: Gold, trace: Trace, rules: Policy, counted: list[str], run: str,
         statistics=statistics(trace),
         status=status,
         usage=trace.usage,
-        cost=trace.cost,
+        cost=billed(trace),
         seconds=seconds,
         trace_sha=trace_sha(trace),
         gold_sha=gold_sha(gold),

@@ -17,7 +17,7 @@ from context_bench.logs.symbols import grammar_versions
 from context_bench.traces.scoring import gold_sha
 
 #: Part of every key: rows made by another state of this code are made again.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)

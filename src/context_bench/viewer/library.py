@@ -159,4 +159,4 @@ class Library:
         if len(names) != 2 or names[0] == names[1]:
             raise BadInput("Comparing takes two runs: tick two in the list of runs.")
         one, other = (self.run(name) for name in names)
-        return (one, other) if one.number < other.number else (other, one)
+        return (one, other) if (one.created, one.number) < (other.created, other.number) else (other, one)

@@ -20,6 +20,23 @@ def test_every_command_is_where_the_table_says(name, capsys):
     assert f"context-bench {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rnu", "No command 'rnu'. Did you mean run?"),
+        ("shwo demo", "No command 'shwo'. Did you mean show?"),
+        ("compre", "No command 'compre'. Did you mean compare or compress?"),
+        ("compress rnu", "No command 'compress rnu'. Did you mean run?"),
+        ("memory rnu", "No command 'memory rnu'. Did you mean run?"),
+        ("judge audti x", "No command 'judge audti'. Did you mean audit?"),
+        ("model zzz", "No command 'model zzz'. There are: fetch, serve."),
+    ],
+)
+def test_a_misspelt_command_is_named_once_with_the_nearest(line, said, capsys):
+    assert run_line(line.split()) == 2
+    assert capsys.readouterr().err == f"context-bench: {said}\n"
+
+
 def test_hidden_options_are_shown_when_asked_for(capsys):
     assert run_line(["replay", "--help"]) == 0
     assert "--marker" not in capsys.readouterr().out

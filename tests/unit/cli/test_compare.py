@@ -114,7 +114,10 @@ def test_runs_without_anything_in_common():
     first, second = done(Answers("a")), done(Answers("b", 3))
     assert compare(first, second).comparisons[0].baseline == "a"  # one system each: no doubt who is meant
     third = done(Answers("b"), Answers("c"))
-    with pytest.raises(NotComparable, match="no system in common"):
+    with pytest.raises(NotComparable, match="no system of yours in common: a before, b, c now") as refused:
+        compare(done(Answers("a"), Answers("full")), done(Answers("b"), Answers("c"), Answers("full")))
+    assert "all arms: a, full before, b, c, full now" in str(refused.value)
+    with pytest.raises(NotComparable, match="no system of yours in common"):
         compare(first, third)
     moved = done(Answers("a"), examples=[{**one, "id": one["id"] + 1000} for one in EXAMPLES])
     with pytest.raises(NotComparable, match="no example"):
@@ -209,7 +212,11 @@ def test_a_list_of_runs_keeps_long_names_and_everything_beside_them(tmp_path, ru
 
 
 def test_power_gives_the_known_numbers(run):
-    assert "0.03: 969 examples" in run("power")[1]
+    said = run("power")[1]
+    assert "0.03: 969 examples" in said
+    assert "standard deviation 0.333 (supposed)" in said
+    assert "is a guess, so a run's verdict can name another number" in said
+    assert "is a guess" not in run("power", "--sd", "0.3")[1]
     found = json.loads(run("power", "--difference", "0.05", "--discordant", "0.2", "-n", "200", "--sd", "0.3", "--json")[1])
     assert found["n_for_pass_fail"]["n"] == 626
     assert round(found["with_n"]["smallest_difference"], 3) == 0.059
@@ -225,6 +232,9 @@ def test_power_takes_the_spread_of_an_earlier_run(runs, run):
     found = json.loads(run("power", "--from", "broken", "--store", runs / "store.db", "--json")[1])
     assert found["measured"]["system"] == "proxy"  # though `none` scatters more
     [proxy] = [one for one in spreads(EvalResult.from_json((runs / "broken.json").read_text())) if one["system"] == "proxy"]
+    said = run("power", "--from", "broken", "--store", runs / "store.db")[1]
+    assert "(seen in proxy − full)" in said
+    assert "is a guess" not in said
     assert proxy["n"] == 240
     assert proxy["sd"] == pytest.approx((0.25 * 0.75 * 240 / 239) ** 0.5)
     assert proxy["design_effect"] == 1.0

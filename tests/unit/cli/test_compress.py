@@ -49,6 +49,11 @@ def test_fidelity_of_pairs(write, run):
     assert found["kinds"]["path"] == {"total": 2, "retained": 1, "recoverable": 0, "lost": 1}
 
 
+def test_no_word_of_a_heading_is_torn(write, run):
+    heads = run("compress", "fidelity", write("p.jsonl", GOOD, LOSSY))[1].splitlines()
+    assert heads[1].split() == ["kind", "all", "retained", "recoverable", "lost", "share"]
+
+
 def test_fidelity_of_two_files(tmp_path, run):
     before, after = tmp_path / "a.txt", tmp_path / "b.txt"
     before.write_text("see /etc/hosts\nand v2.1\n")
@@ -146,6 +151,21 @@ def test_wire(write, run):
     assert run("compress", "wire", pairs, "--max", "violations=0")[0] == 4
     assert run("compress", "wire", pairs, "--max", "orphan_tool_result=0")[0] == 0
     assert run("compress", "wire", write("t.jsonl", GOOD))[0] == 2
+
+
+def test_the_older_name_of_changed_tools_is_the_sum_of_the_newer_ones(write, run):
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"title": "T"}}} for name in ("read", "find")]
+    other = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "headroom_retrieve")]
+    body = {"messages": [{"role": "user", "content": "Hi."}]}
+    pairs = write("pairs.jsonl", {"id": "tools", "original": {**body, "tools": tools}, "compressed": {**body, "tools": other}})
+    metrics = json.loads(run("compress", "wire", pairs, "--output", "json")[1])["metrics"]
+    assert {name: metrics[name] for name in metrics if name.startswith("tool_") and metrics[name]} == {
+        **{"tool_added": 1, "tool_removed": 1, "tool_annotation_changed": 1},
+        "tool_schema_changed": 2,
+    }
+    assert metrics["violations"] == 2
+    assert "tool_added headroom_retrieve" in run("compress", "wire", pairs)[1]
+    assert run("compress", "wire", pairs, "--max", "tool_schema_changed=1")[0] == 4
 
 
 # cache ----------------------------------------------------------------------------------------------------------------------------------

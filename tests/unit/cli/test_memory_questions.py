@@ -27,7 +27,7 @@ def test_conversations_that_follow_one_another_ask_everything_between_them() -> 
 
 
 def test_a_number_of_hits_is_not_an_option_of_a_memory() -> None:
-    with pytest.raises(BadInput, match=r"has no option k; its options: path, synchronous; how many hits .* by --k"):
+    with pytest.raises(BadInput, match=r"^bm25 has no option k\. It has path, synchronous\. How many hits .* by --k\.$"):
         make_memory("bm25:k=3")
 
 

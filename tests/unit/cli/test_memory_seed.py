@@ -309,3 +309,30 @@ def test_what_eval_writes_compare_reads(run, program, tmp_path):
     _, out, _ = run("cortex-compare", "--baseline", written(tmp_path, "b.json", BASELINE), "--current", tmp_path / "run.json")
     cells = [cell.strip() for cell in out.splitlines()[-1].split("|")[1:-1]]
     assert cells == [THIS_RUN, "—", "—", "100.0%"]
+
+
+def test_blank_turns_are_left_out_and_counted(program, tmp_path, capsys):
+    sessions = [[{"role": "user", "content": "The key is in box 7."}, {"role": "assistant", "content": ""}]]
+    asked = [
+        {"question": "Where is the key?", "answer": "box 7", "question_type": kind, "sessions": sessions}
+        for kind in ("multihop", "Temporal-Reasoning")
+    ]
+    path = tmp_path / "asked.json"
+    path.write_text(json.dumps(asked))
+    line = [
+        "cortex-eval",
+        "--binary",
+        program(),
+        "--benchmark",
+        "longmemeval",
+        "--dataset-path",
+        str(path),
+        "--output",
+        str(tmp_path / "out.json"),
+    ]
+    with pytest.raises(SystemExit) as ended:
+        app(line)
+    assert not ended.value.code
+    assert "2 turns that say nothing left out, first in entry 0" in capsys.readouterr().err
+    (summary,) = json.loads((tmp_path / "out.json").read_text())
+    assert [one["category"] for one in summary["results"]] == ["multi-hop", "temporal-reasoning"]

@@ -37,6 +37,41 @@ def test_every_fault_is_named_at_once(tmp_path):
     assert "marker" in text
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--margin", "5", "--margin 5.0: expected a number above 0 and below 1"),
+        ("-n", "-3", "-n -3: expected a whole number at least 1"),
+        ("--marker", "smoke", "--marker 'smoke': expected key, header or serial"),
+        ("--retries", "-1", "--retries -1: expected a whole number at least 0"),
+        ("--max-failures", "2", "--max-failures 2.0: expected a number at least 0 and at most 1"),
+        ("--timeout", "0", "--timeout 0.0: expected a number above 0"),
+    ],
+)
+def test_a_flag_out_of_bounds_is_named_with_its_value_and_what_fits(flag, value, said, capsys):
+    assert main(["--dataset", "bundled:pydocs-qa", flag, value]) == 2
+    assert capsys.readouterr().err == f"context-bench: the command line is not usable:\n  - {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('max_examples = "many"', "max_examples = 'many': expected a whole number at least 1"),
+        ("max-examples = 2.5", "max_examples = 2.5: expected a whole number at least 1"),
+        ('margin = "wide"', "margin = 'wide': expected a number above 0 and below 1"),
+        ('stream = "perhaps"', "stream = 'perhaps': expected true or false"),
+        ("model = [1]", "model.0 = 1: expected text"),
+        ("extra_body = 3", "extra_body = 3: expected a table"),
+        ("shap = 'codex'", "shap: no such option; did you mean shape? Known: "),
+        ("[[proxies]]\nname = 'x'", "proxies.0.url = {'name': 'x'}: this has to be given"),
+    ],
+)
+def test_a_fault_in_a_file_is_named_by_its_key(tmp_path, line, said, capsys):
+    (tmp_path / "run.toml").write_text(line)
+    assert main(["--dataset", "bundled:pydocs-qa", "--config", str(tmp_path / "run.toml")]) == 2
+    assert capsys.readouterr().err.startswith(f"context-bench: {tmp_path}/run.toml is not usable:\n  - {said}")
+
+
 @pytest.mark.parametrize("content", ["a = ", "[x"])
 def test_a_broken_file_is_named(tmp_path, content):
     file = tmp_path / "run.toml"
@@ -118,4 +153,4 @@ def test_a_dead_proxy_is_found_before_anything_is_spent(capsys, tmp_path, monkey
     assert main(["--proxy", "http://127.0.0.1:9", "--name", "dead", "--dataset", "x.jsonl", "--retries", "0"]) == 2
     said = capsys.readouterr().err
     assert "dead" in said
-    assert "Could not connect" in said
+    assert "nothing answers at http://127.0.0.1:9 (Connection refused)" in said

@@ -37,3 +37,13 @@ def test_what_no_mark_covers_is_neither_stored_nor_read():
     assert live.add(120, lambda s: 100, stops=(60,)) == (0, 60)
     assert live.add(140, lambda s: 120 if s else 100, stops=()) == (0, 0)
     assert live.add(160, lambda s: [100, 120, 140][s], stops=(60, 150)) == (60, 90)
+
+
+def test_a_warm_start_serves_the_first_prompt_only_and_no_further_than_its_marks():
+    marked = LiveCache(CacheProfile("unit", m=10, b=1, w=1.25))
+    assert marked.add(100, lambda s: 0, stops=(40, 100), warm=41) == (40, 60)
+    assert marked.add(120, lambda s: 100, stops=(40, 120)) == (100, 20)
+    assert LiveCache(CacheProfile("unit", m=10, b=1, w=1.25)).add(100, lambda s: 0, stops=(), warm=41) == (0, 0)
+    block = LiveCache(CacheProfile("block", m=10, b=8, w=None))
+    assert block.add(100, lambda s: 0, warm=41) == (40, 0)
+    assert LiveCache(CacheProfile("block", m=64, b=8)).add(100, lambda s: 0, warm=41) == (0, 0)

@@ -58,6 +58,10 @@ def test_gold_is_never_silently_empty(row, words):
         ({"original_inst_id": "owner__name-123"}, "owner/name"),
         ({"original_inst_id": "instance_owner__na-me-" + "a" * 40 + "-v" + "b" * 40}, "owner/na-me"),
         ({"instance_id": "SWE-PolyBench__python__x"}, None),
+        ({"repo": "name"}, "name"),
+        ({"repo": "name", "original_inst_id": "owner__name-123"}, "owner/name"),
+        ({"repo": "name", "original_inst_id": "owner__other-123"}, "name"),
+        ({"repo": "name", "repo_url": "https://github.com/owner/name"}, "owner/name"),
         ({}, None),
     ],
 )

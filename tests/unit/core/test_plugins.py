@@ -1,9 +1,10 @@
-"""Options of a plug-in: a value that its parameter cannot mean is refused when the plug-in is made, not found out in the numbers."""
+"""Plug-ins by name: where they are found, and a value that its parameter cannot mean is refused when one is made, not in the numbers."""
 
 from __future__ import annotations
 
 import sys
 import types
+from functools import partial
 from typing import Any, Optional
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS
+from context_bench.systems.control import compressor_of, system_of
+from context_bench.systems.memories.making import make_memory
 
 
 class Told:
@@ -90,8 +93,88 @@ def test_annotations_may_be_types():
 
 
 def test_an_option_that_there_is_not_is_still_named():
-    with pytest.raises(BadInput, match=r"could not be made.*'louder'"):
-        told("louder=true")
+    with pytest.raises(BadInput, match=r"^py:plugins_here:Told has no option loader; did you mean loud\? It has seconds, times, "):
+        told("loader=true")
+    with pytest.raises(BadInput, match=r"^py:plugins_here:evaluated has no option far\. It has seconds, most\.$"):
+        build("evaluator", "py:plugins_here:evaluated:far=1", {})
+
+
+@pytest.mark.parametrize("make", [compressor_of, system_of])
+def test_a_misspelt_option_of_a_built_in_one_is_named_with_the_nearest(make):
+    with pytest.raises(BadInput, match=r"^bm25 has no option kep; did you mean keep\? It has keep, budget, k1, b, model\.$"):
+        make("bm25:kep=0.2")
+
+
+def test_what_takes_any_option_is_asked_itself():
+    def anything(**options):
+        return types.SimpleNamespace(**options)
+
+    sys.modules["plugins_here"].anything = anything
+    assert build("evaluator", "py:plugins_here:anything:whatever=1", {}).whatever == 1
+
+
+OWN = """
+import helper_of_mine
+
+class Mine:
+    name = "mine"
+
+    def process(self, example):
+        return {**example, "response": helper_of_mine.WORD}
+
+    score = add = search = compute = process
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with a module of the user's that imports another; nothing of it stays."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    (tmp_path / "mine_own.py").write_text(OWN)
+    (tmp_path / "helper_of_mine.py").write_text("WORD = 'yes'\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("spec", ["py:mine_own:Mine", "py:./mine_own.py:Mine", "py:mine_own.py:Mine"])
+@pytest.mark.parametrize("make", [partial(build, "metric", builtins={}), system_of, compressor_of, make_memory])
+def test_a_module_in_the_working_folder_is_found(folder, make, spec):
+    assert make(text=spec).name == "mine" if isinstance(make, partial) else make(spec) is not None
+
+
+def test_a_file_elsewhere_is_found_by_its_path_with_options(folder, monkeypatch):
+    (folder / "deep").mkdir()
+    (folder / "deep" / "json.py").write_text("class Json:\n    def __init__(self, n=1):\n        self.name, self.n = 'json', n\n")
+    monkeypatch.chdir("/")
+    made = build("evaluator", f"py:{folder}/deep/json.py:Json:n=3", {})
+    assert made.n == 3
+    assert build("evaluator", f"py:{folder}/deep/json.py:Json", {}).__class__ is made.__class__
+    import json
+
+    assert json.loads("1") == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("py:nothing_of_mine:Mine", r"cannot import 'nothing_of_mine': .*in the working folder"),
+        ("py:./gone.py:Mine", r"cannot import 'gone.py': there is no such file"),
+        ("py:./broken_one.py:Mine", r"cannot import './broken_one.py': SyntaxError: .*broken_one.py, line 2"),
+        ("py:broken_two:Mine", r"cannot import 'broken_two': broken_two.py:1: ZeroDivisionError"),
+        ("py:./broken_three.py:Mine", r"cannot import './broken_three.py': it imports 'nowhere_at_all', which is not installed"),
+        ("py:./mine_own.py:Mne", r"mine_own.py' has no 'Mne'.*Mine"),
+        ("py:./mine_own.py", r"is not a Python plug-in; expected .*py:./file.py:Name"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_reason(folder, spec, said):
+    (folder / "broken_one.py").write_text("class Mine:\n    def (\n")
+    (folder / "broken_two.py").write_text("1 / 0\n")
+    (folder / "broken_three.py").write_text("import nowhere_at_all\n")
+    with pytest.raises(BadInput, match=said):
+        build("system", spec, {})
 
 
 @pytest.mark.parametrize(

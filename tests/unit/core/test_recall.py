@@ -308,10 +308,26 @@ def test_sessions_come_by_number_and_conversations_in_the_order_of_the_file():
 
 def test_longmemeval_types_are_spelled_one_way():
     base = {"question": "q", "answer": 3, "sessions": [[{"role": "user", "content": "c"}, {"content": "d"}]]}
-    kinds = ["Temporal Reasoning", "temporal-reasoning", "multi_hop", "knowledge-update", "multi-session"]
+    kinds = ["Temporal Reasoning", " temporal-reasoning ", "multi_hop", "MultiHop", "knowledge update", "multi-session", "single_hop"]
     pairs = read_pairs([{**base, "question_type": kind} for kind in kinds])
-    assert [pair.category for pair in pairs] == ["temporal", "temporal", "multi-hop", "knowledge-update", "multi-session"]
-    assert pairs[1] == Pair("lme-full-1", "q", "3", ("user: c", "user: d"), "temporal")
+    assert [pair.category for pair in pairs] == [
+        *("temporal", "temporal-reasoning", "multi-hop", "multi-hop", "knowledge-update", "multi-session", "single_hop")
+    ]
+    assert pairs[1] == Pair("lme-full-1", "q", "3", ("user: c", "user: d"), "temporal-reasoning")
+
+
+@pytest.mark.parametrize("blank", ["", " \n", None])
+def test_a_blank_turn_is_left_out_and_counted(blank):
+    seen = []
+    said = {"role": "user", "content": "c"}
+    asked = {"question": "q", "answer": "a"}
+    (pair,) = read_pairs([{**asked, "sessions": [[said, {"role": "assistant", "content": blank}], [said]]}], on_blank=seen.append)
+    assert (pair.items, seen) == (("user: c", "user: c"), ["entry 0"])
+    (pair,) = read_pairs([{**asked, "turns": [{"speaker": "a", "content": blank, "text": "t"}, {"text": blank}]}], on_blank=seen.append)
+    assert (pair.items, seen) == (("a: t",), ["entry 0"] * 2)
+    turns = [{"human_turn": blank, "blenderbot_message": blank}, {"human_turn": "x", "blenderbot_message": blank}]
+    (pair,) = read_pairs({"c": {"session_1": turns, "question_answer_pairs": [asked]}}, on_blank=seen.append)
+    assert (pair.items, seen[2:]) == ((f"User: x\nAssistant: {blank or ''}",), ["conversation 'c'"])
 
 
 TURNS = [{"speaker": "a", "content": "b"}]

@@ -27,6 +27,19 @@ def test_as_sent():
     assert told(diff) == [("kept", (0,), (0,), ()), ("kept", (1,), (1,), ())]
 
 
+def test_null_fields_that_are_left_out_are_no_change():
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/1"}}
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    sent = openai(
+        ("user", [{**picture, "detail": None}]),
+        temperature=None,
+        tools=[{**tool, "strict": None}],
+        response_format={"type": "text", "extra": None},
+    )
+    diff = diff_requests(sent, openai(("user", [picture]), tools=[dict(reversed(tool.items()))], response_format={"type": "text"}))
+    assert diff.unchanged
+
+
 def test_a_role_that_changed_is_named():
     diff = diff_requests(openai(("system", SYSTEM), ("assistant", "Yes."), ("user", QUESTION)), openai(("user", SYSTEM), ("user", "Yes.")))
     assert [(each.roles, each.marks) for each in diff.messages] == [

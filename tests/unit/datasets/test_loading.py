@@ -26,8 +26,8 @@ def registered():
         registry._objects["dataset"].pop(name)
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UnknownName, match=r"Unknown dataset 'hotpot_qa'. Did you mean hotpotqa\? Known: .*bundled:pydocs-qa.*gsm8k.*mmlu"):
+def test_an_unknown_name_is_told_the_nearest_and_where_all_are_listed():
+    with pytest.raises(UnknownName, match=r"Unknown dataset 'hotpot_qa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, "):
         load("hotpot_qa")
     with pytest.raises(BadInput, match=r"'hotpotqa' does not accept a :config suffix \(got 'distractor'\)"):
         load("hotpotqa:distractor")

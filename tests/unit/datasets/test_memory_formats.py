@@ -453,9 +453,10 @@ def test_the_shapes_of_cortex():
     ]
     assert haystacks[0].items[0].line == "human: Ilse runs it"
     assert dirt.counts["questions with nothing to remember"] == 1
-    row = {"question": "q", "answer": "a", "question_type": "temporal_reasoning", "sessions": [[{"role": "user", "content": "x"}], []]}
-    [haystack], _ = read(row)
+    turns = [{"role": "user", "content": "x"}, {"role": "user", "content": " "}]
+    [haystack], dirt = read({"question": "q", "answer": "a", "question_type": "temporal reasoning", "sessions": [turns, []]})
     assert (haystack.id, haystack.questions[0].type, haystack.items[0].session) == ("lme-full-0", "temporal", "1")
+    assert (len(haystack.items), dirt) == (1, {"empty turns left out": 1})  # one blank turn does not make a file unreadable
 
 
 def test_our_own_shape():

@@ -330,3 +330,74 @@ def test_no_question_is_left_untold() -> None:
             text = question_of(key, "GAP", language=language)
             assert text
             assert not re.search(r"\{\d\}", text)
+
+
+def named(probes: list[Probe], start: str) -> list[str]:
+    return [atom.text for probe in probes if probe.question.startswith(start) for atom in probe.atoms]
+
+
+HEAD_AND_TAIL = [
+    # a file of the head under an absolute path, of the tail under a relative one, and the other way round
+    ("/work/app/src/a.py", did("9", "Bash", {"command": "cat src/a.py"}, "x = 1")),
+    ("/work/app/src/a.py", did("9", "Bash", {"command": "cd src && cat a.py"}, "x = 1")),
+    ("/work/app/src/a.py", did("9", "Read", {"file_path": "./src/a.py"}, "x = 1")),
+    ("src/a.py", did("9", "Read", {"file_path": "/work/app/src/a.py"}, "x = 1")),
+    ("/work/app/src/a.py", did("9", "Read", {"file_path": "src/../src/a.py"}, "x = 1")),
+    ("C:\\work\\app\\src\\a.py", did("9", "Read", {"file_path": "src\\a.py"}, "x = 1")),
+    ("C:\\work\\app\\src\\a.py", did("9", "Bash", {"command": "cat src/a.py"}, "x = 1")),
+    ("/work/app/src/a.py", did("9", "Grep", {"pattern": "x", "path": "src/a.py"}, "src/a.py:1:x = 1")),
+]
+
+
+@pytest.mark.parametrize(("head", "tail"), HEAD_AND_TAIL)
+def test_artefacts_survive_a_tail_that_names_the_same_file_otherwise(head: str, tail: list[Row]) -> None:
+    prefix = [
+        user("Do it."),
+        *did("1", "Read", {"file_path": head}, "     1\tx = 1"),
+        *did("2", "Write", {"file_path": head.replace("a.py", "new.py"), "content": "y"}, "File created successfully"),
+        *did("3", "Edit", {"file_path": head.replace("a.py", "b.py"), "old_string": "a", "new_string": "def brought_in(): pass"}),
+    ]
+    tail = [*tail, *did("10", "Bash", {"command": "cat src/b.py src/new.py"}, "y")]
+    probes = generate_probes(CompressionPoint("s", len(prefix), "", prefix, tail))
+    asked = {
+        start: named(probes, start)
+        for start in ("Which files were read or examined", "Which new files were created", "Which existing files were modified")
+    }
+    assert {start: [text.rsplit("/", 1)[-1] for text in found] for start, found in asked.items()} == {
+        "Which files were read or examined": ["a.py"],
+        "Which new files were created": ["new.py"],
+        "Which existing files were modified": ["b.py"],
+    }
+    assert named(probes, "What was added or changed in") == ["brought_in"]
+    (created,) = [atom for probe in probes if probe.question.startswith("Which new files were created") for atom in probe.atoms]
+    for answer in ("src/new.py", "It was new.py.", head.replace("a.py", "new.py")):
+        assert grade(answer, [created]).score == 1.0
+
+
+def test_an_artefact_that_the_tail_changes_under_another_name_is_not_asked_as_it_was() -> None:
+    prefix = [
+        user("Do it."),
+        *did("1", "Read", {"file_path": "/work/app/src/a.py"}, "x"),
+        *did("2", "Read", {"file_path": "/work/app/b.py"}, "x"),
+    ]
+    tail = did("3", "Bash", {"command": "sed -i s/x/y/ src/a.py && cat b.py"}, "")
+    probes = generate_probes(CompressionPoint("s", len(prefix), "", prefix, tail))
+    assert named(probes, "Which files were read or examined") == ["b.py"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [user("A ValueError: that is what the parser must raise, and TimeoutError(…) elsewhere.")],
+        [says("I see a ConnectionError: the pool is empty.")],
+        did("1", "Task", {"prompt": "look"}, "The loader raises KeyError: for a missing name."),
+        did("1", "Bash", {"command": "cd docs && cat errors.md"}, "TimeoutError: raised when nobody answers."),
+        did("1", "Read", {"file_path": "errors.md"}, "TimeoutError: raised when nobody answers."),
+        did("1", "WebFetch", {"url": "http://x.test"}, "TimeoutError: raised when nobody answers."),
+    ],
+)
+def test_the_first_error_is_one_that_a_tool_returned(said: list[Row]) -> None:
+    assert not asked(said, "Which error was seen first")
+    later = did("8", "Bash", {"command": "pytest -q"}, "E   OSError: [Errno 98] Address already in use")
+    (probe,) = asked([*said, *later], "Which error was seen first")
+    assert "OSError" in probe.ground_truth

@@ -5,7 +5,8 @@ import datetime
 import pytest
 
 from context_bench.core.cachecost import CacheProfile
-from context_bench.llm.cacherules import profile_for, rule_for, rules_date
+from context_bench.core.errors import BadInput
+from context_bench.llm.cacherules import check_profile, profile_for, rule_for, rules_date, rules_of
 from context_bench.llm.prices import GenaiPrices, PricedAs
 
 PRICES = GenaiPrices(on=datetime.date(2026, 11, 1))
@@ -58,3 +59,40 @@ def test_own_prices_win_and_a_price_of_another_model_brings_its_money_only():
 def test_without_a_price_only_ratios_are_left():
     for prices in (None, PRICES):
         assert profile_for("unheard-of", prices) == CacheProfile("block", 1024, 128, 1.0, 0.0, 0.1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("named", "model", "rule", "write", "own"),
+    [
+        (None, "claude-sonnet-4-5", "Anthropic, 1,024 tokens and up", 1.25, True),
+        ("anthropic", "claude-sonnet-4-5", "Anthropic, 1,024 tokens and up", 1.25, True),
+        ("anthropic", "gpt-4.1", "Anthropic, 1,024 tokens and up", 1.25, False),
+        ("openai", "claude-sonnet-4-5", "OpenAI, GPT-5", None, False),
+        ("openai", "gpt-4.1", "OpenAI, before GPT-5", None, True),
+        ("openai-5.6", "gpt-4.1", "OpenAI, GPT-5.6 and later", 1.25, False),
+    ],
+)
+def test_a_family_bills_by_its_rules_at_the_recorded_models_prices(
+    named: str | None, model: str, rule: str, write: float | None, own: bool
+) -> None:
+    prices = GenaiPrices()
+    found = rules_of(model, prices, named=named)
+    assert (found.rule.name, found.profile.w, found.own, found.priced) == (rule, write, own, True)
+    assert found.profile.p_in == profile_for(model, prices).p_in
+
+
+def test_another_model_brings_its_own_prices() -> None:
+    assert rules_of("claude-sonnet-4-5", GenaiPrices(), named="gpt-4.1").profile == profile_for("gpt-4.1", GenaiPrices())
+
+
+def test_entries_for_an_hour_cost_twice_the_input_and_live_longer() -> None:
+    for model in ("claude-sonnet-4-5", "claude-opus-4-5"):
+        assert (profile_for(model, GenaiPrices(), hour=True).w, profile_for(model, hour=True).ttl) == (2.0, 3600)
+    assert profile_for("gpt-4.1", GenaiPrices(), hour=True) == profile_for("gpt-4.1", GenaiPrices())
+
+
+def test_a_profile_that_nobody_knows_is_refused() -> None:
+    for name in ("anthropic", "vllm", "gpt-4.1", "claude-sonnet-4-5"):
+        check_profile(name, GenaiPrices())
+    with pytest.raises(BadInput, match="no cache rules and no price are known by that name"):
+        check_profile("antropic", GenaiPrices())

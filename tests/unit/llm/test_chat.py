@@ -153,12 +153,25 @@ async def test_nobody_there() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        clock, ledger = ManualClock(), Ledger()
+        clock, ledger, told = ManualClock(), Ledger(), []
+        ledger.waiting = told.append
         async with ChatClient(f"http://127.0.0.1:{port}", clock=clock) as client:
             with open_ledger(ledger), pytest.raises(errors.Unreachable, match=f"Could not connect to http://127.0.0.1:{port}/v1"):
                 await client.chat("m", SAY)
-        assert clock.sleeps == [1, 2, 4]
-        assert [call.status for call in ledger.calls] == [None] * 4
+            assert clock.sleeps == [0.25, 0.5, 1]  # a server that is started again is there soon, or not at all
+            assert [call.status for call in ledger.calls] == [None] * 4
+            assert told == [f"Could not connect to http://127.0.0.1:{port}/v1/chat/completions: Connection refused"] * 3
+            with open_ledger(Ledger(brief=True)), pytest.raises(errors.Unreachable):
+                await client.chat("m", SAY)
+            assert len(clock.sleeps) == 3
+
+
+async def test_who_stands_by_is_not_kept_waiting_by_what_looks_down_but_by_a_quota() -> None:
+    for status, attempts in ((502, 2), (429, 4)):
+        async with setting({"status": status}, max_retries=3) as s:
+            with open_ledger(Ledger(brief=True)), pytest.raises(errors.SystemFailed):
+                await s.client.chat("m", SAY)
+            assert s.server.seen == attempts
 
 
 async def test_a_host_that_does_not_exist() -> None:

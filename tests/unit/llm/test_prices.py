@@ -119,15 +119,17 @@ def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch:
     assert not old.exists()
 
 
-@pytest.mark.parametrize("told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", null]}', '{"m": [1, 2, -3, 4, null]}', "[" * 9999])
+@pytest.mark.parametrize(
+    "told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999]
+)
 def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     price_memory.keep("1", "2026-01-15", "other", None)
     (file,) = tmp_path.rglob("prices-*")
     file.write_text(told)
     assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
-    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 9000))
-    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 9000))
+    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
+    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +144,14 @@ def test_prices_travel_to_another_process_with_their_day_and_overrides():
     assert sent.date == DAY.isoformat()
     assert sent.cost(Usage(MILLION, MILLION), "mine") == 6
     assert sent.cost(Usage(10, 10), "gpt-4o") == PRICES.cost(Usage(10, 10), "gpt-4o")
+
+
+def test_what_is_stored_for_an_hour_costs_more_to_write() -> None:
+    """Anthropic's price list: 1.25 times the input for five minutes, twice for an hour."""
+    for model, rate in (("claude-opus-4-5", 5.0), ("claude-sonnet-4-5", 3.0)):
+        short, long = Usage(100_000, 0, 0, 100_000), Usage(100_000, 0, 0, 100_000, cache_write_1h=40_000)
+        assert PRICES.cost(short, model) == pytest.approx(0.1 * rate * 1.25)
+        assert PRICES.cost(long, model) == pytest.approx(0.06 * rate * 1.25 + 0.04 * rate * 2)
+    own = GenaiPrices({"m": {"input": 1.0, "output": 1.0, "cache_write": 1.5}, "n": {"input": 1, "output": 1, "cache_write_1h": 3}})
+    assert own.cost(Usage(1_000_000, 0, 0, 1_000_000, cache_write_1h=500_000), "m") == pytest.approx(1.5)
+    assert own.cost(Usage(1_000_000, 0, 0, 1_000_000, cache_write_1h=500_000), "n") == pytest.approx(2.0)

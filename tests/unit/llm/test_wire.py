@@ -329,6 +329,21 @@ def test_null_content_is_no_text_and_never_the_word_none() -> None:
     ) == Reply(finish_reason="length")
 
 
+def test_what_anthropic_stores_for_an_hour_is_kept_apart() -> None:
+    kinds = {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70}
+    told = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cache_creation_input_tokens": 100,
+        "cache_read_input_tokens": 0,
+        "cache_creation": kinds,
+    }
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Yes."}], "usage": told}
+    assert parse_reply("anthropic", message).usage == Usage(101, 2, 0, 100, cache_write_1h=70)
+    told["cache_creation"] = {"ephemeral_1h_input_tokens": "many"}
+    assert parse_reply("anthropic", message).usage == Usage(101, 2, 0, 100)
+
+
 def test_usage_means_the_same_on_every_wire() -> None:
     chat = {
         "prompt_tokens": 100,

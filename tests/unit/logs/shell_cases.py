@@ -124,6 +124,16 @@ SURE: list[tuple[str, dict[str, list[tuple[int, int]]]]] = [
     ("cat src/crlf.py", {"src/crlf.py": [(1, 6)]}),
     ("sed -n 2,3p src/uni.py", {"src/uni.py": [(2, 3)]}),
     ("cat src/latin1.py src/bom.py", {"src/latin1.py": [(1, 3)], "src/bom.py": [(1, 6)]}),
+    ("diff src/util.py src/util.py; diff -q src/util.py util.py; cmp src/util.py util.py", {}),
+    ("diff -s src/util.py src/util.py && head -1 util.py", {ROOT_UTIL: [(1, 1)]}),
+    ("git diff --no-index --stat src/util.py util.py", {}),
+    ("paste src/util.py util.py", {UTIL: [(1, 10)], ROOT_UTIL: [(1, 2)]}),
+    ("paste -d, util.py src/noeol.py", {ROOT_UTIL: [(1, 2)], "src/noeol.py": [(1, 6)]}),
+    ("comm src/util.py pkg/sub/util.py", {UTIL: [(1, 10)], SUB: [(1, 7)]}),
+    ("comm <(sort util.py) <(sort src/util.py)", {ROOT_UTIL: [(1, 2)], UTIL: [(1, 10)]}),
+    ("comm -23 <(sort util.py) <(sort src/util.py)", {ROOT_UTIL: [(1, 2)]}),
+    ("cd src && head -1 util.py; cd - > /dev/null && head -1 util.py", {UTIL: [(1, 1)], ROOT_UTIL: [(1, 1)]}),
+    ("cd src && cat gone.py; head -1 util.py", {UTIL: [(1, 1)]}),
 ]
 
 # what only the output can tell
@@ -136,4 +146,18 @@ FROM_OUTPUT: list[tuple[str, dict[str, list[tuple[int, int]]]]] = [
     ("awk 'BEGIN{n=0} {n++; if (n<4) print}' src/util.py", {UTIL: [(1, 3)]}),
     ("sed -n '1!G;h;$p' src/util.py | tail -n 1", {UTIL: [(1, 1)]}),
     ("diff <(head -n 2 src/util.py) /dev/null | grep '^<' | cut -c3-", {UTIL: [(1, 2)]}),
+    ("diff src/util.py util.py", {UTIL: [(1, 10)], ROOT_UTIL: [(1, 2)]}),
+    ("diff src/util.py pkg/sub/util.py", {UTIL: [(1, 5), (9, 10)], SUB: [(1, 1), (5, 7)]}),
+    ("diff -u src/util.py pkg/sub/util.py", {UTIL: [(1, 10)], SUB: [(1, 7)]}),
+    ("diff -U1 src/util.py pkg/sub/util.py", {UTIL: [(1, 6), (8, 10)], SUB: [(1, 2), (4, 7)]}),
+    ("diff -c src/util.py pkg/sub/util.py", {UTIL: [(1, 10)], SUB: [(1, 7)]}),
+    (
+        "cd src && diff --label a --label b -U0 util.py ../pkg/sub; cat ../README.md",
+        {UTIL: [(1, 5), (9, 10)], SUB: [(1, 1), (5, 7)], "README.md": [(1, 7)]},
+    ),
+    ("sed -n '3,6p' src/util.py | diff - util.py", {UTIL: [(3, 6)], ROOT_UTIL: [(1, 2)]}),
+    ("diff <(sed -n '3,6p' src/util.py) <(sed -n 3,5p src/util.py)", {UTIL: [(6, 6)]}),
+    ("diff src/util.py util.py | head -3", {UTIL: [(1, 2)]}),
+    ("git diff --no-index src/util.py util.py", {UTIL: [(1, 10)], ROOT_UTIL: [(1, 2)]}),
+    ("diff src/calc.py <(sed 's/RATE = 0.2/RATE = 0.3/' src/calc.py)", {CALC: [(5, 5)]}),
 ]

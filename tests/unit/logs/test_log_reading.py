@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.logs import FORMATS, read_sessions
+from context_bench.logs.traces import load_traces
 
+USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
 
 
@@ -30,7 +32,8 @@ def test_an_unknown_file_is_named_with_its_keys_and_what_was_tried(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "no line of it is JSON"),
+        (b"", "x.jsonl: empty file: nothing was recorded"),
+        (b"\n\n", "no line of it is JSON"),
         (b"\x00\xff\xfe" * 99, "no line of it is JSON"),
         (b"3\n", "JSON int"),
         (b"[]\n", "no line of it is JSON"),
@@ -39,8 +42,9 @@ def test_an_unknown_file_is_named_with_its_keys_and_what_was_tried(tmp_path: Pat
 def test_files_that_are_no_log(content: bytes, told: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=told):
-        list(read_sessions(path))
+    for agents in (False, True):
+        with pytest.raises(BadInput, match=told if not agents or not content else "x.jsonl: "):
+            list(read_sessions(path, agents=agents))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -135,3 +139,26 @@ def test_every_format_has_its_module() -> None:
         module = importlib.import_module(f"context_bench.logs.formats.{name}")
         assert name.replace("_", "-") == module.NAME
         assert module.matches([]) is False
+
+
+def test_a_folder_of_claude_codes_has_nothing_to_complain_of(tmp_path: Path) -> None:
+    envelope = {"sessionId": "s", "parentUuid": None, "isSidechain": False, "cwd": "/r"}
+    kinds = ("queue-operation", "attachment", "last-prompt", "summary", "file-history-snapshot", "ai-title", "mode", "progress")
+    said = [
+        {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "a"}, **envelope},
+        {"type": "assistant", "uuid": "u2", "message": {"id": "m", "role": "assistant", "content": [USE]}, **envelope},
+    ]
+    usual = [{"type": kind, "sessionId": "s", "uuid": kind} for kind in kinds] + [{"type": "summary", "leafUuid": "x"}]
+    write(tmp_path, *said, *usual, {"type": "hologram", **envelope}, name="s.jsonl")
+    aside = tmp_path / "s" / "subagents"
+    aside.mkdir(parents=True)
+    write(aside, *({**line, "isSidechain": True, "agentId": "1", "uuid": f"a{line['uuid']}"} for line in said), name="agent-1.jsonl")
+    write(aside, {"agentType": "general-purpose", "description": "look"}, name="agent-1.meta.json")
+    write(tmp_path, {"rows": 1}, name="other.meta.json")
+    told: list[str] = []
+    helper, main = read_sessions(tmp_path, on_skip=lambda why: told.append(str(why)))
+    assert (main.meta["skipped"], helper.meta["skipped"]) == ({"type hologram": 1}, {})
+    (trace,) = load_traces(tmp_path, on_skip=lambda why: told.append(str(why)))
+    assert trace.skipped == {"type hologram": 1}
+    assert len(told) == 2  # one for each door: the file that describes no log
+    assert all("other.meta.json" in one and "Formats tried" not in one for one in told)

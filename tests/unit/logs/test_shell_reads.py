@@ -197,6 +197,69 @@ def test_what_may_not_have_run_is_unknown() -> None:
     assert reads("cat util.py (") == {"util.py": "unknown"}
 
 
+@pytest.mark.parametrize(
+    "command", ["diff a.py b.py", "diff -u a.py b.py", "sdiff a.py b.py", "join a.py b.py", "paste a.py b.py", "comm a.py b.py"]
+)
+def test_both_files_are_read_where_nobody_knows_the_files(command: str) -> None:
+    for output in (None, "1c1\n< x\n---\n> y\n"):
+        assert read_shell(command, "", None, output).reads == {"a.py": "unknown", "b.py": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("jq .scripts.test package.json", {"package.json": "unknown"}),
+        ("xxd -l 64 bin/a.dat | head -3", {"bin/a.dat": "unknown"}),
+        ("fold -w 80 README.md", {"README.md": "all"}),
+        ("column -t -s , data.csv", {"data.csv": "all"}),
+    ],
+)
+def test_programs_that_show_a_file_in_another_form_where_nobody_knows_the_files(command: str, found: dict[str, str]) -> None:
+    assert read_shell(command, "", None).reads == found
+
+
+def test_a_diff_of_files_that_have_changed_since_is_unknown_and_never_wrong() -> None:
+    changed = "1,2c1\n< def root_helper():\n<     return 'other'\n---\n> y\n"
+    assert reads("diff util.py src/util.py", changed, 1) == {"util.py": "unknown", "src/util.py": "unknown"}
+    git = 'diff --git a/util.py b/util.py\n--- a/util.py\n+++ b/util.py\n@@ -1,2 +1,2 @@\n def root_helper():\n-    return "root"\n+    return 1\n'
+    assert reads("git diff util.py src/util.py", git) == {"util.py": ((1, 2),)}
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "absent", "found"),
+    [
+        ("cd src && cat gone.py", "cat: gone.py: No such file or directory\n", ("src/gone.py",), {}),
+        ("cd src; cat gone.py util.py", "cat: gone.py: No such file or directory\nx\n", ("src/gone.py",), {"src/util.py": "all"}),
+        ("(cd src; cat gone.py); cat util.py", "cat: gone.py: No such file or directory\nx\n", ("src/gone.py",), {"util.py": "all"}),
+        (
+            "pushd src; cat gone.py; popd; cat util.py",
+            "/w/src /w\ncat: gone.py: No such file or directory\n/w\nx\n",
+            ("src/gone.py",),
+            {"util.py": "all"},
+        ),
+        ("head -5 a/gone.py && tail -5 b.py", "head: cannot open 'a/gone.py' for reading: No such file or directory\n", ("a/gone.py",), {}),
+        ("cd src && sed -n 1,3p gone.py", "sed: can't read gone.py: No such file or directory\n", ("src/gone.py",), {}),
+        ("cat < gone.py", "bash: line 1: gone.py: No such file or directory\n", ("gone.py",), {}),
+        ("cd gone && cat util.py", "bash: cd: gone: No such file or directory\n", (), {}),
+        ("cd gone; cat util.py", "bash: line 1: cd: gone: No such file or directory\nx\n", (), {"util.py": "all"}),
+        ("rg foo gone.py", "rg: gone.py: IO error for operation on gone.py: No such file or directory (os error 2)\n", ("gone.py",), {}),
+        ("cat secret.py", "cat: secret.py: Permission denied\n", ("secret.py",), {}),
+        ("cat gone.py || cat util.py", "cat: gone.py: No such file or directory\nx\n", ("gone.py",), {"util.py": "all"}),
+    ],
+)
+def test_what_is_not_there_is_told_by_complaints_where_nobody_knows_the_files(
+    command: str, output: str, absent: tuple[str, ...], found: dict[str, str]
+) -> None:
+    told = read_shell(command, "", None, output)
+    assert (told.absent, told.reads) == (absent, found)
+
+
+def test_where_files_that_are_not_there_were_looked_for() -> None:
+    told = read_shell("cd pkg && cat util.py; cd sub && cat gone.py; cat /etc/none ../../x.py", "", REPO, "", 1)
+    assert told.absent == ("pkg/util.py", "pkg/sub/gone.py", "/etc/none", "x.py")
+    assert told.unresolved == ("util.py", "gone.py", "/etc/none", "../../x.py")
+
+
 def test_hostile_patterns_do_not_hang() -> None:
     long = Snapshot({"a": b"a" * 100_000})
     assert read_shell("grep -E '(a+)+$b' a", "", long).reads == {"a": "unknown"}

@@ -67,14 +67,15 @@ def test_a_file_is_parsed_once_and_found_again_in_the_cache(tmp_path):
     data, _ = CODE["a.rb"]
     first = CodeFiles(Snapshot({"a.rb": data, "x.md": b"#", "e.py": b""}), tmp_path)
     found = first.definitions("a.rb", "definitions")
-    assert [one.kind for one in found] == ["class", "method"]  # modules are found and not scored
+    assert [one.kind for one in found] == ["module", "class", "method"]
     assert first.definitions("a.rb", "definitions") is found
     assert [list(first.definitions(path, "definitions")) for path in ("x.md", "e.py", "gone.py")] == [[], [], []]
     (kept,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     again = CodeFiles(Snapshot({"other.rb": data}), tmp_path)
     assert list(again.definitions("other.rb", "definitions")) == list(found)
     kept.write_bytes(kept.read_bytes().replace(b'"method"', b'"marked"'))
-    assert [one.kind for one in CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")] == ["class", "marked"]
+    marked = CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")
+    assert [one.kind for one in marked] == ["module", "class", "marked"]
     kept.write_bytes(b"not JSON")
     assert list(CodeFiles(Snapshot({"a.rb": data}), tmp_path).definitions("a.rb", "definitions")) == list(found)
 

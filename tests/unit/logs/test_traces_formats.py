@@ -9,7 +9,11 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Event, Trace
+from context_bench.logs.repo import Snapshot, open_repo
 from context_bench.logs.traces import load_traces
+from context_bench.logs.traces.folders import root_among
+
+from . import transcript_cases as cases
 
 NUMBERED = "     8\tdef subtotal(items):\n     9\t    total = 0.0\n    10\t    for item in items:\n"
 
@@ -357,7 +361,8 @@ def test_unified_predictions_are_taken_as_given(tmp_path: Path) -> None:
     }
     told = {"pred_steps": [{"files": []}, step], "pred_files": ["a.py"], "pred_spans": {}}
     trace = one(dump(tmp_path / "pred.jsonl", {"instance_id": "i", "traj_data": told, "model_patch": "p", "commit": "c"}))
-    assert [(e.step, e.path, e.ranges, e.symbols) for e in trace.events] == [(2, "a.py", None, ()), (2, "b.py", ((3, 4), (9, 1)), ("f",))]
+    found = [(e.step, e.path, e.ranges, e.symbols) for e in trace.events]
+    assert found == [(1, None, None, ()), (2, "a.py", None, ()), (2, "b.py", ((3, 4), (9, 1)), ("f",))]
     assert trace.final is not None
     assert [event.path for event in trace.final] == ["a.py"]
     assert (trace.step_count, trace.patch, trace.commit) == (2, "p", "c")
@@ -378,6 +383,67 @@ def test_agentless_stages(tmp_path: Path) -> None:
     assert trace.final is not None
     assert [(e.path, e.ranges, e.symbols) for e in trace.final] == [("src/a.py", ((10, 10),), ("A", "A.f")), ("src/b.py", None, ())]
     assert all(event.strength != "shown" for event in trace.events)
+
+
+def test_agentless_lines_are_those_of_the_first_sample_that_names_any(tmp_path: Path) -> None:
+    samples = [
+        {"edit_locs": {"a.py": ["function: f"], "b.py": []}, "patches": ["diff --git a/c.py b/c.py\nline: 7"]},
+        {"edit_locs": {"a.py": ["class: A\nlines: 9-12\nline: 3"], "b.py": ["lines: 8 - 5", "lines: 20–22", " line: 30 "]}},
+        {"edit_locs": {"a.py": ["line: 99"]}},
+    ]
+    related = {"a.py": ["class: A\nfunction: A.f", "variable: LIMIT", "method: g"], "b.py": ["newline: 4"]}
+    row = {"2_embedding_selected_files": ["a.py", "b.py"], "4_related_elements": related, "5_sampled_edit_locs_and_patches": samples}
+    trace = one(dump(tmp_path / "i_traj.json", row))
+    assert trace.final is not None
+    assert [(e.path, e.ranges, e.symbols) for e in trace.final] == [
+        ("a.py", ((9, 12), (3, 3)), ("A", "A.f", "LIMIT", "g")),
+        ("b.py", ((5, 8), (20, 22), (30, 30)), ()),
+    ]
+
+
+CONTEXT, AGGREGATED = (
+    ("--- BEGIN CONTEXT ---", "--- END CONTEXT ---"),
+    ("--- BEGIN AGGREGATED CONTEXT ---", "--- END AGGREGATED CONTEXT ---"),
+)
+
+
+def prometheus(tmp_path: Path, *blocks: tuple[tuple[str, str], list[str]], after: str = "") -> Trace:
+    text = "".join(f"{begin}\n{chr(10).join(lines)}\n{end}\nDEBUG: thinking\n" for (begin, end), lines in blocks)
+    path = tmp_path / "x__y-1.log"
+    path.write_text(f"INFO: start\n--- BEGIN FILE TREE ---\nFile: tree.py\nLine number range: 1 - 2\n--- END FILE TREE ---\n{text}{after}")
+    return one(path)
+
+
+def test_the_last_aggregated_context_is_what_prometheus_ends_with(tmp_path: Path) -> None:
+    trace = prometheus(
+        tmp_path,
+        (CONTEXT, ["File: a.py", "Line number range: 8 - 12", "Content:", "x = 1", "", "File: b.py", "line Number Range: 6-3"]),
+        (CONTEXT, ["File: no_range.md", "Content:", "text"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 8 - 12"]),
+        (CONTEXT, ["File: c.py", "Line number range: 1 - 2"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 9 - 10", "File: c.py", "Line number range: 1 - 2"]),
+        after="--- BEGIN AGGREGATED CONTEXT ---\nFile: cut.py\nLine number range: 1 - 9\n",
+    )
+    assert [(e.step, e.path, e.ranges, e.strength) for e in trace.events] == [
+        (1, "a.py", ((8, 12),), "shown"),
+        (1, "b.py", ((3, 6),), "shown"),
+        (2, "c.py", ((1, 2),), "shown"),
+    ]
+    assert [(e.path, e.ranges) for e in trace.final or ()] == [("a.py", ((9, 10),)), ("c.py", ((1, 2),))]
+    assert trace.step_count == 2
+
+
+def test_prometheus_with_one_kind_of_block_only(tmp_path: Path) -> None:
+    whole = prometheus(tmp_path, (AGGREGATED, ["File: a.py", "Line number range: 8 - 12"]))
+    assert [(e.step, e.path, e.ranges, e.strength) for e in whole.events] == [(1, "a.py", ((8, 12),), "shown")]
+    assert [(e.path, e.ranges) for e in whole.final or ()] == [("a.py", ((8, 12),))]
+    emptied = prometheus(
+        tmp_path,
+        (CONTEXT, ["File: a.py", "Line number range: 8 - 12"]),
+        (AGGREGATED, ["File: a.py", "Line number range: 1 - 2"]),
+        (AGGREGATED, []),
+    )
+    assert emptied.final is None
 
 
 def test_raw_invocations_fill_gaps_of_curated_ones(tmp_path: Path) -> None:
@@ -402,3 +468,183 @@ def test_an_unknown_format_names_what_is_there_and_what_was_tried(tmp_path: Path
     dump(tmp_path / "pred.jsonl", {"instance_id": "i", "traj_data": {"pred_files": ["a.py"]}})
     assert [trace.instance_id for trace in load_traces(tmp_path, on_skip=skipped.append)] == ["i"]
     assert len(skipped) == 1
+
+
+# OpenHands: where a command ended, and what was not there -----------------------------------------------------------------------------
+
+
+SHELL = [
+    # command, output, exit code, the folder afterwards
+    ("cd /workspace/demo/src && cat util.py | head -1", "def clamp(value):", 0, "/workspace/demo/src"),
+    ("cat gone.py", "cat: gone.py: No such file or directory", 1, "/workspace/demo/src"),
+    (
+        "cd .. && cat util.py; cd pkg && cat util.py",
+        "def root_helper():\ncat: util.py: No such file or directory",
+        1,
+        "/workspace/demo/pkg",
+    ),
+    ("cd sub && sed -n '1,2p' gone.py", "sed: can't read gone.py: No such file or directory", 2, "/workspace/demo/pkg/sub"),
+    ("cat util.py", "def helper():", 0, "/workspace/demo/pkg/sub"),
+    ("cd nothere && cat util.py", "bash: cd: nothere: No such file or directory", 1, "/workspace/demo/pkg/sub"),
+]
+DEMO = Snapshot(
+    {"src/util.py": b"def clamp(value):\n    pass\n", "util.py": b"def root_helper():\n", "pkg/sub/util.py": b"def helper():\n"}
+)
+
+
+def v0(folder: Path) -> Path:
+    history: list[dict[str, Any]] = []
+    for number, (command, output, code, after) in enumerate(SHELL):
+        history.append({"id": 2 * number, "source": "agent", "action": "run", "args": {"command": command}})
+        extras = {"metadata": {"exit_code": code, "working_dir": after}}
+        history.append(
+            {"id": 2 * number + 1, "source": "agent", "observation": "run", "cause": 2 * number, "content": output, "extras": extras}
+        )
+    return dump(folder / "output.jsonl", {"instance_id": "demo__demo-1", "history": history, "test_result": {}})
+
+
+def v1(folder: Path) -> Path:
+    events: list[dict[str, Any]] = []
+    for number, (command, output, code, after) in enumerate(SHELL):
+        action = {"kind": "TerminalAction", "command": command}
+        events.append(
+            {
+                "kind": "ActionEvent",
+                "id": f"a{number}",
+                "source": "agent",
+                "tool_call_id": f"c{number}",
+                "tool_name": "terminal",
+                "action": action,
+            }
+        )
+        seen = {
+            "kind": "TerminalObservation",
+            "content": [{"type": "text", "text": output}],
+            "metadata": {"exit_code": code, "working_dir": after},
+        }
+        events.append(
+            {"kind": "ObservationEvent", "id": f"o{number}", "source": "environment", "tool_call_id": f"c{number}", "observation": seen}
+        )
+    return dump(folder / "events.jsonl", *events)
+
+
+def completions(folder: Path) -> Path:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "s"}, {"role": "user", "content": "Mend it."}]
+    for number, (command, output, code, after) in enumerate(SHELL):
+        function = {"name": "execute_bash", "arguments": json.dumps({"command": command})}
+        messages.append(
+            {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}]}
+        )
+        told = f"{output}\n[The command completed with exit code {code}.]\n[Current working directory: {after}]\n"
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": told})
+    tools = [{"type": "function", "function": {"name": "execute_bash"}}]
+    response = {"choices": [{"message": {"role": "assistant", "content": "done"}}]}
+    dump(folder / "demo__demo-1" / "m-1700000000.1.json", {"messages": messages, "kwargs": {"tools": tools}, "response": response})
+    return folder / "demo__demo-1"
+
+
+@pytest.mark.parametrize("layout", [v0, v1, completions])
+@pytest.mark.parametrize("repo", [DEMO, None], ids=["with-its-files", "without"])
+def test_openhands_files_that_are_not_there_were_looked_for_where_the_shell_was(layout: Any, repo: Any, tmp_path: Path) -> None:
+    trace = one(layout(tmp_path), repo=repo)
+    assert trace.cwd == "/workspace/demo"
+    reads = [(event.step, event.path, event.ok) for event in trace.events if event.kind == "read"]
+    sure = [
+        (1, "src/util.py", True),
+        (2, "src/gone.py", False),
+        (3, "pkg/util.py", False),
+        (4, "pkg/sub/gone.py", False),
+        (5, "pkg/sub/util.py", True),
+    ]
+    assert [read for read in reads if read != (3, "util.py", repo is not None)] == sure
+    # of two files of one name, one of which is there, the log alone does not tell which
+    assert (3, "util.py", repo is not None) in reads
+
+
+@pytest.mark.parametrize(
+    ("folders", "begun", "root", "alone"),
+    [
+        (["/srv/app"], True, "/srv/app", "/srv/app"),
+        (["/srv/app/src"], False, "/srv/app", None),
+        (["/srv/app/src", "/srv/app/pkg/sub"], False, "/srv/app", "/srv/app"),
+        (["/workspace", "/workspace/demo/src"], True, "/workspace/demo", "/workspace/demo"),
+        (["/testbed/src"], False, "/testbed", "/testbed"),
+        (["/", "relative"], True, None, None),
+        ([], False, None, None),
+    ],
+)
+def test_the_folder_of_the_repository_by_where_the_shell_was(folders: list[str], begun: bool, root: str | None, alone: str | None) -> None:
+    assert root_among(folders, DEMO, begun=begun) == root
+    assert root_among(folders, None, begun=begun) == alone
+
+
+def test_clines_tools_do_several_things_in_one_call(tmp_path: Path) -> None:
+    def use(ident: str, name: str, given: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": [{"type": "tool_use", "id": ident, "name": name, "input": given}]}
+
+    def result(ident: str, *parts: dict[str, Any], text: bool = False) -> dict[str, Any]:
+        content = [{"type": "text", "text": json.dumps(parts)}] if text else list(parts)
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": ident, "content": content}]}
+
+    read = {"files": [{"path": "/ws/demo/src/calc.py", "start_line": 4, "end_line": 5}, {"path": "/ws/demo/gone.py"}]}
+    shown = {"query": "/ws/demo/src/calc.py:4-5", "result": " 4 | def subtotal(items):\n 5 |     total = 0.0", "success": True}
+    gone = {"query": "/ws/demo/gone.py", "result": "", "error": "Error reading file: ENOENT", "success": False}
+    ran = {"query": "sed -n '1,2p' src/util.py", "result": "def helper(value):\n    return value\n", "success": True}
+    failed = {"query": "cat nowhere.py", "result": "", "error": "cat: nowhere.py: No such file or directory", "success": False}
+    mended = {"path": "/ws/demo/src/calc.py", "start_line": 5, "end_line": 5, "new_text": "    total = 0\n    count = 0"}
+    found = {"query": "return", "result": "Found 1 result\n\nsrc/util.py:2:5\n> 2:     return value", "success": True}
+    messages = [
+        use("t1", "read_files", read),
+        result("t1", shown, gone),
+        use("t2", "run_commands", {"commands": [ran["query"], {"command": "cat", "args": ["nowhere.py"]}]}),
+        result("t2", ran, failed, text=True),
+        use("t3", "editor", mended),
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t3", "content": "Edited /ws/demo/src/calc.py"}]},
+        use("t4", "read_files", {"files": [{"path": "/ws/demo/src/calc.py", "start_line": 7, "end_line": 7}]}),
+        result("t4", {"query": "/ws/demo/src/calc.py:7-7", "result": "7 |     for item in items:", "success": True}),
+        use("t5", "editor", {"path": "/ws/demo/src/new.py", "new_text": "X = 1\n"}),
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t5", "content": "File created successfully"}]},
+        use("t6", "search_codebase", {"queries": ["return"]}),
+        result("t6", found),
+    ]
+    trace = one(dump(tmp_path / "s.json", {"sessionId": "s", "cwd": "/ws/demo", "messages": messages}), repo=Snapshot.from_json(cases.REPO))
+    assert brief(trace.events) == [
+        (1, "read", "src/calc.py", ((4, 5),), True),
+        (1, "read", "gone.py", None, False),
+        (2, "read", "src/util.py", ((1, 2),), True),
+        (2, "read", "nowhere.py", None, False),
+        (3, "edit", "src/calc.py", ((5, 5),), True),
+        (4, "read", "src/calc.py", ((6, 6),), True),
+        (5, "edit", "src/new.py", None, True),
+        (6, "search", "src/util.py", ((2, 2),), True),
+    ]
+    assert [event.ok for event in trace.events if event.kind == "exec"] == [True, False]
+    assert (trace.step_count, trace.skipped) == (6, {})
+
+
+def test_commands_that_name_the_folder_of_the_repository(tmp_path: Path) -> None:
+    place = tmp_path / "demo"
+    for name, told in cases.REPO.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(told["text"])
+    (place / "README.md").write_text("# Demo\n")
+
+    def ran(ident: str, command: str, output: str) -> dict[str, Any]:
+        item = {"id": ident, "type": "command_execution", "command": command, "aggregated_output": output, "exit_code": 0}
+        return {"type": "item.completed", "item": {**item, "status": "completed"}}
+
+    rows = [
+        {"type": "thread.started", "thread_id": "t"},
+        ran("i1", "bash -lc 'cat README.md'", "# Demo\n"),
+        ran("i2", f"bash -lc 'cat {place}/README.md'", "# Demo\n"),
+        ran("i3", f"bash -lc \"sed -n '1,2p' {place}/src/util.py\"", "def helper(value):\n    return value\n"),
+        ran("i4", f"bash -lc 'cat {place}-other/README.md'", "# Demo\n"),
+    ]
+    with open_repo(place) as repo:
+        trace = one(dump(tmp_path / "exec.jsonl", *rows), repo=repo)
+    assert trace.cwd == str(place)
+    assert brief(trace.events) == [
+        (1, "read", "README.md", ((1, 1),), True),
+        (2, "read", "README.md", ((1, 1),), True),
+        (3, "read", "src/util.py", ((1, 2),), True),
+    ]

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
+from context_bench.core.session import Session
 from context_bench.core.trace import Event, Trace
+from context_bench.logs import read_sessions
 from context_bench.logs.source import Source
 from context_bench.logs.traces import FORMATS, load_traces
 from context_bench.logs.traces.read import _reader
+from context_bench.logs.traces.transcribed import Recorded
+from context_bench.logs.transcripts import FORMATS as TRANSCRIPTS
+
+from . import transcript_cases as cases
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())
 USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}
@@ -66,12 +72,25 @@ SEEDS: dict[str, bytes] = {
 }
 
 
+with tempfile.TemporaryDirectory() as _folder:
+    cases.database(Path(_folder) / "opencode.db", (cases.MAIN, cases.MAIN_MESSAGES), (cases.HELPER, cases.HELPER_MESSAGES)).close()
+    SEEDS["opencode_database"] = (Path(_folder) / "opencode.db").read_bytes()
+SEEDS |= {
+    "opencode_export": cases.export(cases.MAIN, cases.MAIN_MESSAGES).encode(),
+    "codex_bare": lines(*cases.CODEX_BARE),
+    "aider": cases.AIDER.encode(),
+}
+#: Formats that are no JSON.
+PLAIN = {"prometheus", "aider", "opencode_database"}
+
+
 def format_of(data: bytes) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(data)
         try:
-            return str(_reader(path)[0].__name__.rpartition(".")[2])
+            reader = _reader(path)[0]
+            return str(getattr(reader, "reader", reader).__name__.rpartition(".")[2])
         except BadInput:
             return None
 
@@ -92,13 +111,23 @@ def read(data: bytes) -> list[Trace] | None:
             traces = list(load_traces(path))
         except BadInput:
             return None
+        for session in sessions(path):
+            assert [request.body for request in session.requests]
     for trace in traces:
         Trace.from_json(json.loads(json.dumps(trace.to_json())))
     return traces
 
 
+def sessions(path: Path) -> list[Session]:
+    """The sessions of a file that both doors read by one reader; none of any other, or of one in which no model answered."""
+    try:
+        return list(read_sessions(path)) if isinstance(_reader(path)[0], Recorded) else []
+    except BadInput:
+        return []
+
+
 def test_there_is_a_log_of_every_format_and_each_is_told_by_its_content() -> None:
-    assert {name: format_of(data) for name, data in SEEDS.items()} == {name: name for name in FORMATS}
+    assert {name: format_of(data) for name, data in SEEDS.items()} == {name: name for name in (*TRANSCRIPTS, *FORMATS)}
 
 
 JSON = st.recursive(
@@ -127,7 +156,7 @@ def values_of(data: bytes) -> list[Any]:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_value_in_any_place(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(set(SEEDS) - {"prometheus"})))
+    name = data.draw(st.sampled_from(sorted(set(SEEDS) - PLAIN)))
     rows = json.loads(json.dumps(values_of(SEEDS[name])))
     for _ in range(data.draw(st.integers(1, 3))):
         if spots := places(rows):
@@ -144,7 +173,7 @@ def test_torn_at_any_place(name: str, share: float, tail: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(sorted(set(SEEDS) - {"prometheus"})),
+    st.sampled_from(sorted(set(SEEDS) - PLAIN)),
     st.integers(1, 4),
     st.sampled_from([b"{torn", b"\xff\xfe\x00", b'"\\ud800', b"[" * 20_000]),
 )
@@ -158,7 +187,7 @@ def test_lines_that_are_no_json_are_counted_and_cost_nothing_else(name: str, num
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(sorted(set(SEEDS) - {"prometheus"})), st.data(), st.sampled_from([50, 200, 5000]), st.sampled_from(["[]", "{}"]))
+@given(st.sampled_from(sorted(set(SEEDS) - PLAIN)), st.data(), st.sampled_from([50, 200, 5000]), st.sampled_from(["[]", "{}"]))
 def test_deep_nesting(name: str, data: st.DataObject, depth: int, kind: str) -> None:
     rows = json.loads(json.dumps(values_of(SEEDS[name])))
     holder, key = data.draw(st.sampled_from(places(rows)))

@@ -95,7 +95,7 @@ def test_a_transcript_and_a_stream_agree(tmp_path: Path) -> None:
     (trace,) = load_traces(path)
     assert trace.instance_id == "demo__demo-1"
     assert reads(trace) == EXPECTED["reads"]
-    assert trace.skipped == {"type summary": 1, "repeated": 2}
+    assert trace.skipped == {"repeated": 2}
     usage = trace.usage
     assert usage is not None
     assert (usage.input_tokens, usage.cache_read, usage.output_tokens) == (1000, 400, 50)

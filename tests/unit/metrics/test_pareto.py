@@ -4,7 +4,9 @@ import math
 
 from context_bench.core.records import EvalRow
 from context_bench.engine.summary import summarise
-from context_bench.metrics import CostOfPass, MeanScore, ParetoRank
+from context_bench.metrics import CompressionRatio, CostOfPass, MeanScore, ParetoRank
+from context_bench.reports.page import build_page
+from context_bench.results import EvalResult
 
 
 def test_the_documented_form():
@@ -67,3 +69,21 @@ def test_one_system_or_an_unmeasured_coordinate_has_no_rank():
 def test_the_metric_says_what_is_ranked_by():
     by_tokens = [MeanScore("f1"), CostOfPass(0.7, "f1"), ParetoRank(quality_field="f1", cost_field="num_passing")]
     assert ranks(run({"a": (1.0, 10), "b": (0.5, 20)}, by_tokens)) == {"a": 1.0, "b": 1.0}
+
+
+def spread(name, score, tokens, n=40):
+    """Rows whose score is right for that share of them, and whose tokens scatter."""
+    return [EvalRow(name, i, {"f1": float(i < score * n)}, 1000, tokens + (i * 7 % n)) for i in range(n)]
+
+
+def test_noise_has_no_rank_and_gives_none():
+    rows = {"full": spread("full", 0.8, 900), "full#2": spread("full#2", 0.9, 880, n=8), "bm25": spread("bm25", 0.7, 200)}
+    rows["random_drop"] = [
+        EvalRow(row.system, row.example_id, {"f1": 0.0 if i > 8 else 1.0}, 1000, row.output_tokens - 0.2)
+        for i, row in enumerate(spread("random_drop", 0.2, 200))
+    ]
+    asked = [*METRICS, CompressionRatio(), ParetoRank("f1", "mean_output_tokens")]
+    told = summarise(lambda name: iter(rows[name]), list(rows), asked, score_field="f1", controls=["full", "full#2", "random_drop"])
+    assert ranks(told.summary) == {"full": 2.0, "full#2": None, "bm25": 1.0, "random_drop": 2.0}
+    page = build_page(EvalResult(rows=[row for each in rows.values() for row in each], summary=told.summary, estimates=told.estimates))
+    assert [point.name for point in page.section("quality").charts[0].data if point.front] == ["bm25"]

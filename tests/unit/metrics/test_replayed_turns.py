@@ -20,7 +20,7 @@ def item(number, texts, usage):
 
 
 def figures(*usages):
-    found = SystemFigures(lambda _: CacheRules(PROFILE))
+    found = SystemFigures(lambda _, hour: CacheRules(PROFILE))
     texts = [f"message {number} " * 30 for number in range(len(usages))]
     for number, usage in enumerate(usages):
         found.add(item(number, texts[: number + 1], usage))

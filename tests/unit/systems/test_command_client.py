@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, SystemFailed, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.memory import Hit, Item, Memory, NotSupported
+from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.core.recall import Client
 from context_bench.systems.memories import _program
 from context_bench.systems.memories._command_line import Command, Output
@@ -326,6 +326,15 @@ def test_a_described_program_is_a_whole_memory(notes):
     with pytest.raises(NotSupported, match="no command to update"):
         notes.update("m1", "x")
     notes.flush(1.0)  # there is no command for it: what is stored is there
+
+
+def test_a_name_that_the_command_gives_is_the_id():
+    given = {"store": ["true", "{namespace}/{id}", "{text}"], "recall": ["true", "{query}"], "delete": ["true", "{id}"]}
+    memory = CommandClient.from_dict({**given, "memory_id": "{namespace}/{id}"})
+    assert "delete" in memory.capabilities
+    assert memory.add([Item("D1:1", "the heron is a boat")]) == [Receipt("D1:1", "context-bench/D1:1")]
+    with pytest.raises(BadSpec, match=r"`memory_id`: \{query\} is not known there"):
+        CommandClient.from_dict({**given, "memory_id": "{query}"})
 
 
 def test_a_store_that_fails_is_on_the_receipt(program):

@@ -261,3 +261,96 @@ def test_an_adapted_system_is_in_a_run() -> None:
     arm = Compressing(Replaces(), SentenceReader())  # type: ignore[arg-type]
     answered = run_sync(arm.aprocess(example))
     assert answered["compressed"]["tokens_after"] < answered["compressed"]["tokens_before"]
+
+
+# --- objects that take one thing ---
+
+
+class OfMessages:
+    def compress(self, messages):
+        return messages[-1:]
+
+
+class OfText:
+    name = "of_text"
+
+    def compress(self, text, budget=None):
+        return text[:budget]
+
+
+class Asked:
+    name = "asked"
+
+    async def compress(self, messages, query):
+        return {"text": query or "nothing"}
+
+
+async def test_compress_may_take_messages_or_a_text_alone() -> None:
+    assert await made_by(OfMessages()) == PREFIX[-1:]
+    assert compressor_for(OfMessages()).name == "OfMessages"
+    assert await made_by(OfText(), budget=10) == [{"role": "user", "content": "user: The "}]
+    assert await made_by(Asked()) == [{"role": "user", "content": "nothing"}]
+    assert getattr(compressor_for(Asked()), "needs_query") is True  # noqa: B009 - optional in the protocol
+    assert await acheck_compressor(lambda: compressor_for(OfText())) == []
+    with pytest.raises(BadReply, match=r"compress\(\) gave int"):
+        await made_by(type("Odd", (), {"compress": lambda self, messages: 3})())
+
+
+class TakesTwo:
+    name = "two"
+
+    def compress(self, one, another):
+        return one
+
+
+class TakesNone:
+    name = "none_taken"
+
+    def process(self):
+        return {}
+
+
+class Neither:
+    def shorten(self, text):
+        return text
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (TakesTwo, "compress(one, another): missing a required argument: 'another'; expected compress(messages), compress(text), or"),
+        (TakesNone, "process(): too many positional arguments; expected process(example) -> dict"),
+        (Neither, "Neither has neither process(example) nor compress(messages)"),
+    ],
+)
+def test_what_cannot_be_called_is_refused_before_anything_is_asked(made: type, words: str) -> None:
+    from context_bench.systems.control import system_of
+    from context_bench.systems.openai_proxy import OpenAIProxy
+    from context_bench.systems.serve import Served
+
+    spec = f"py:{__name__}:{made.__name__}"
+    for use in (
+        lambda: compressor_for(spec),
+        lambda: system_of(spec, inner=OpenAIProxy("http://127.0.0.1:9", "m")),
+        lambda: Served(spec, "http://127.0.0.1:9"),
+    ):
+        with pytest.raises(BadInput) as told:
+            use()
+        assert words in str(told.value)
+
+
+class Unnamed:
+    def process(self, example: dict[str, Any]) -> dict[str, Any]:
+        return {**example, "context": example["context"][:9]}
+
+
+async def test_a_class_without_a_name_goes_by_the_name_of_the_class() -> None:
+    from context_bench.core.calling import fingerprint
+    from context_bench.systems.control import system_of
+    from context_bench.systems.serve import Served
+
+    spec = f"py:{__name__}:Unnamed"
+    assert (system_of(spec).name, Served(spec, "http://127.0.0.1:9").name, compressor_for(spec).name) == ("Unnamed",) * 3
+    assert fingerprint(system_of(spec))["system"]["name"] == "Unnamed"
+    assert fingerprint(compressor_for(OfMessages()))["of"]["name"] == "OfMessages"
+    assert await made_by(spec) == [{"role": "user", "content": "user: The"}]

@@ -128,13 +128,31 @@ async def test_what_could_not_be_taken_away_again_is_added_only_by_force():
             raise AssertionError("it was emptied")
 
     texts = Texts()
-    with pytest.raises(BadInput, match="force"):
+    with pytest.raises(BadInput, match="--force"):
         await examine(as_memory(texts))
     assert texts.texts == ["mine"]
     findings = await examine(as_memory(texts), force=True)
     assert statuses(findings)["tidy up"] == "warn"
     assert "4 canaries stay" in findings[-1].detail
     assert len(texts.texts) == 5
+
+
+async def test_nothing_is_said_to_be_deleted_that_was_not():
+    class Refuses(Deleting):
+        def add(self, items):
+            return [Receipt(item.id, error="no room") for item in items] if self.full else super().add(items)
+
+        def delete(self, memory_id):
+            raise OSError("read only")
+
+    memory = Refuses()
+    memory.full = True
+    tidied = (await examine(memory))[-1]
+    assert (tidied.name, tidied.status) == ("tidy up", "n/a")
+    assert "nothing was acknowledged" in tidied.detail
+    memory.full = False
+    tidied = (await examine(memory))[-1]
+    assert (tidied.status, tidied.detail.partition(";")[0]) == ("warn", "4 canaries stay in it")
 
 
 async def test_a_memory_that_answers():

@@ -107,8 +107,9 @@ def test_a_stub_is_a_client():
 
 
 def test_an_empty_dataset_has_a_summary_and_no_error():
-    found = run_harness(Stub(), [], benchmark="dmr")
-    assert (found.name, found.total_questions, found.results, found.recall_failures) == ("DMR", 0, [], 0)
+    for accumulate, mode in ((False, "per-pair-reset"), (True, "accumulate")):
+        found = run_harness(Stub(), [], benchmark="dmr", accumulate=accumulate)
+        assert (found.name, found.total_questions, found.results, found.recall_failures, found.mode) == ("DMR", 0, [], 0, mode)
 
 
 def test_recall_at_a_second_depth_is_measured_and_leaves_the_first_as_it_was():

@@ -345,6 +345,42 @@ def test_a_repository_is_found_by_name_and_commit(tmp_path):
         assert "none of the gold's files is in" in found_in(repos, gold_in("x/y", "zzz.py", first))
 
 
+@pytest.mark.parametrize("place", ["own__project", "own__project.json", "own__project@abc.json", "own/project", "github.com__own__project"])
+def test_gold_that_names_no_owner_finds_the_folder_that_does(tmp_path, place):
+    put(tmp_path / place)
+    put(tmp_path / "own__project-tools.json")
+    with Repositories([tmp_path]) as repos:
+        assert found_in(repos, gold_in("project", commit="abc")) == ["a.py"]
+
+
+def test_a_bare_name_that_two_owners_have_is_the_one_that_holds_the_gold(tmp_path):
+    put(tmp_path / "one__project.json")
+    put(tmp_path / "two__project.json", "b.py")
+    put(tmp_path / "project.json", "c.py")
+    with Repositories([tmp_path]) as repos:
+        assert found_in(repos, gold_in("project", "b.py")) == ["b.py"]
+        assert found_in(repos, gold_in("project", "c.py")) == ["c.py"]
+        assert "none of the gold's files is in" in found_in(repos, gold_in("project", "d.py"))
+        put(tmp_path / "three__project.json", "b.py")
+        fault = found_in(repos, gold_in("project", "b.py"))
+    assert fault.startswith("repositories of several owners have the name that the gold gives")
+    assert "three__project.json" in fault
+    assert "two__project.json" in fault
+
+
+def put(place, file="a.py"):
+    """A repository that holds one file: a clone, or a snapshot."""
+    if place.suffix == ".json":
+        place.write_text(json.dumps({file: "x"}))
+        return
+    place.mkdir(parents=True)
+    git(place, "init", "-q")
+    (place / file).write_text("1\n")
+    git(place, "add", ".")
+    git(place, "commit", "-qm", "one")
+    git(place, "tag", "abc")
+
+
 def test_a_package_named_like_its_repository_is_not_the_repository(tmp_path):
     (tmp_path / "django").mkdir()
     (tmp_path / "django" / "a.py").write_text("")

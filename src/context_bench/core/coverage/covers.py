@@ -93,14 +93,24 @@ class Surveyor:
 
     def gold(self, items: Iterable[GoldItem]) -> Cover:
         """What gold holds: its files whether they are there or not, the rest where they are."""
-        by_path: dict[str, list[Range]] = {}
-        for item in items:
-            by_path.setdefault(self.gold_path(item.file), []).append((item.first, item.last))
+        by_path = self.gold_ranges(items)
         out = Cover(files=set(by_path))
         for path, pairs in by_path.items():
             self.add_lines(out, path, pairs)
         self._add_touched(out)
         return out
+
+    def gold_ranges(self, items: Iterable[GoldItem]) -> dict[str, list[Range]]:
+        """The ranges of gold by file, as they are written; one that names no file is none."""
+        by_path: dict[str, list[Range]] = {}
+        for item in items:
+            if item.file:
+                by_path.setdefault(self.gold_path(item.file), []).append((item.first, item.last))
+        return by_path
+
+    def gold_lines(self, items: Iterable[GoldItem]) -> dict[str, Ranges]:
+        """The lines that gold holds."""
+        return self.gold(items).lines
 
     def missing(self, items: Iterable[GoldItem]) -> list[str]:
         """The files of gold that are not there."""

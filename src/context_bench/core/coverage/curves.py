@@ -27,7 +27,7 @@ class Reading:
 
     def redundancy(self, policy: Policy) -> Figures:
         rows = zip(LEVELS, self.union.sizes(), self._amounts, strict=True)
-        return {name: 1.0 - kept / amount if amount else policy.waste_of_nothing for name, kept, amount in rows}
+        return {name: 1.0 - kept / amount if amount > 0 else policy.waste_of_nothing for name, kept, amount in rows}
 
 
 class Curve:
@@ -70,10 +70,10 @@ class Curve:
         }
 
     def _coverage(self, name: str, found: int) -> float | None:
-        if self._wanted_sizes[name]:
+        if self._wanted_sizes[name] > 0:
             return found / self._wanted_sizes[name]
         # without gold lines the original's curve stays at the bottom, while its other figures are 1
-        return 0.0 if self._policy.upstream and name == "line" else self._policy.share_of_nothing
+        return 0.0 if self._policy.upstream and name == "line" and not self._wanted.lines else self._policy.share_of_nothing
 
 
 def _count_again(hits: dict[str, int], changed: Mapping[str, Ranges], read: Mapping[str, Ranges], wanted: Mapping[str, Ranges]) -> None:

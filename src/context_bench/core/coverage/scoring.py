@@ -47,7 +47,7 @@ def score(
         out.error = "no_context_extracted"
         return out
     wanted = surveyor.gold(gold.items)
-    init = surveyor.gold(gold.init).lines
+    init = surveyor.gold_lines(gold.init)
     if policy.upstream:
         wanted.lines = init
     curve = Curve(wanted, policy)
@@ -66,7 +66,7 @@ def score(
     out.redundancy = curve.reading.redundancy(policy)
     edited = any(step.edited for step in steps)
     out.redundancy_excluding_after_edit = redundancy_after_edits(covers, steps, surveyor, policy) if edited else dict(out.redundancy)
-    amounts = [amount for cover in covers if (amount := total(cover.lines))]
+    amounts = [amount for cover in covers if (amount := total(cover.lines)) > 0]
     out.lines_per_step = sum(amounts) / len(amounts) if amounts else None
     out.first_gold = first_gold(covers, steps, wanted, started)
     if last is not None and covers:
@@ -86,7 +86,8 @@ def _levels(wanted: Cover, read: Cover, policy: Policy) -> dict[str, Level]:
     nothing = policy.share_of_nothing
     rows = zip(LEVELS, wanted.common(read).sizes(), wanted.sizes(), read.sizes(), strict=True)
     return {
-        name: Level(hits / gold if gold else nothing, hits / pred if pred else nothing, hits, gold, pred) for name, hits, gold, pred in rows
+        name: Level(hits / gold if gold > 0 else nothing, hits / pred if pred > 0 else nothing, hits, gold, pred)
+        for name, hits, gold, pred in rows
     }
 
 
@@ -114,7 +115,7 @@ def _drop(wanted: Cover, seen: Cover, final: Cover, policy: Policy) -> Figures:
     """Of the gold seen, the share that is not in the final context; `None` where no gold was seen (the original: 1)."""
     held = wanted.common(seen)
     rows = zip(LEVELS, held.common(final).sizes(), held.sizes(), strict=True)
-    return {name: 1.0 - kept / amount if amount else policy.share_of_nothing for name, kept, amount in rows}
+    return {name: 1.0 - kept / amount if amount > 0 else policy.share_of_nothing for name, kept, amount in rows}
 
 
 def _locate_edits(out: Score, patch: str | None, init: dict[str, Ranges], gold: Gold, policy: Policy, dilate: int) -> None:

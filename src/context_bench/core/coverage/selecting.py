@@ -114,7 +114,8 @@ def _selection(row: Mapping[str, Any], prefix: str) -> Selection:
 def _take(selection: Selection, event: Event) -> None:
     if event.path is None:
         return
-    selection.files.append(event.path)
+    if event.named:
+        selection.files.append(event.path)
     if event.ranges is not None:
         selection.spans.append((event.path, event.ranges))
     if event.symbols:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from context_bench.core.coverage.covers import Cover, Surveyor, joined
 from context_bench.core.coverage.repository import Files
 from context_bench.core.coverage.resolving import Resolver
-from context_bench.core.gold import upstream_path
+from context_bench.core.gold import GoldItem, upstream_path
 from context_bench.core.spans import LineTable, Range, Ranges
 
 
@@ -44,6 +44,10 @@ class UpstreamSurveyor(Surveyor):
     def everything(self, path: str) -> Ranges:
         return []
 
+    def gold_lines(self, items: Iterable[GoldItem]) -> dict[str, Ranges]:
+        """As they are written, those below line 1 too."""
+        return {path: joined(pairs) for path, pairs in self.gold_ranges(items).items()}
+
     def add_lines(self, out: Cover, path: str, pairs: list[Range]) -> None:
         if lines := _lines(pairs):
             out.lines[path] = lines
@@ -57,12 +61,15 @@ def _lines(pairs: Iterable[Range]) -> Ranges:
 
 
 def _bytes(table: LineTable, first: int, last: int) -> Range | None:
-    """The bytes of lines: an empty file has one byte, a first line below 1 is 1, a last line before the first is the first."""
+    """The bytes of lines: a first line below 1 is 1, a last line before the first is the first.
+
+    An empty file has one byte, and so has the line that a final line end would begin.
+    """
     if not table.length:
         return (0, 0)
     first = max(1, first)
     last = max(first, last)
     if first > table.lines:
-        return None
+        return (table.length, table.length) if first == table.lines + 1 and table.ends_in_newline else None
     end = table.starts[last] - 1 if last < table.lines else table.length - 1
     return table.starts[first - 1], end

@@ -21,6 +21,27 @@ def pareto_ranks(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[int]:
     return [int(1 + _dominators(array, each).sum()) for each in array]
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value with its 95 % interval, if it has one; smaller is better."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def less(self, other: Reading) -> bool:
+        """Smaller, and by more than both intervals leave open: where each value lies in the other's interval the two are a tie."""
+        return self.value < other.value and not (self._holds(other.value) and other._holds(self.value))
+
+    def _holds(self, value: float) -> bool:
+        return self.low is not None and self.high is not None and self.low <= value <= self.high
+
+
+def beats(one: Sequence[Reading], other: Sequence[Reading]) -> bool:
+    """True if `one` is worse in no objective and better in some; ties are neither."""
+    return not any(b.less(a) for a, b in zip(one, other, strict=True)) and any(a.less(b) for a, b in zip(one, other, strict=True))
+
+
 def pareto_front(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[bool]:
     """Which points nobody dominates."""
     return [rank == 1 for rank in pareto_ranks(points)]

@@ -19,7 +19,8 @@ class Assay:
 class Question:
     """One comparison that wants a verdict. `calibrated=False`: a judge's score that nobody has checked against people.
 
-    `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score".
+    `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score". `unwinnable`: not even the
+    ceiling was told from the baseline, which the run says once.
     """
 
     system: str
@@ -32,6 +33,7 @@ class Question:
     calibrated: bool = True
     chosen_after: str = ""
     qa_type: str | None = None
+    unwinnable: bool = False
 
 
 def shows_inferior(evidence: Evidence) -> bool:

@@ -59,6 +59,8 @@ def _undecided(question: Question) -> str:
         failures = f"{times(evidence.failed, 'failure')} of {question.system}"
         counted = f"counted as wrong, {failures} would make it {_amount(evidence.counting_failures, evidence)}"
         return f"undecided against {question.baseline}: {_numbers(question)} on what both answered; {counted}."
+    if question.unwinnable:
+        return f"undecided against {question.baseline}: {_numbers(question)}."
     if evidence.n_needed is None:
         return f"undecided against {question.baseline}: {_numbers(question)}; {says}."
     truth = "if the two are truly equal" if evidence.equal_assumed else "if the true loss is the one seen"

@@ -1,7 +1,8 @@
 """What happened to a request on its way that shortening its text does not explain: roles, tool calls, parameters, marks, blocks, bytes.
 
 A text that became shorter inside a tool result, a document or an earlier message is compression, and so is an earlier turn that is gone
-as a whole. A violation changes what the model is asked, what the provider accepts, or what it bills. Nothing here does I/O.
+as a whole. A field that is null says as much as none. A violation changes what the model is asked, what the provider accepts, or what it
+bills. Nothing here does I/O.
 
 | kind | what was done |
 | --- | --- |
@@ -13,7 +14,9 @@ as a whole. A violation changes what the model is asked, what the provider accep
 | `orphan_tool_result` | a tool result without the call before it |
 | `unanswered_tool_call` | a tool call without its result |
 | `tool_arguments_changed` | another tool name or other arguments in a call of the history |
-| `tool_schema_changed` | a tool's name, parameters, required fields or enum values; a tool more or less (descriptions are text) |
+| `tool_added`, `tool_removed` | a tool more or less; one of another name is both |
+| `tool_meaning_changed` | what a tool takes: parameters, types, required fields, enum values |
+| `tool_annotation_changed` | only what a tool tells its reader: `description`, `title`, `$schema`, `default` …; not in the sum |
 | `tool_choice_changed` | `tool_choice` means something else |
 | `params_changed` | model, stream flag or any other field of the body |
 | `response_format_changed` | the form of answer asked for |
@@ -28,19 +31,30 @@ as a whole. A violation changes what the model is asked, what the provider accep
 | `json_reserialised` | the same meaning in other bytes |
 | `retry`, `duplicate` | one request sent on more than once, after a failure or without one |
 | `silent_truncation` | the provider billed fewer tokens than it was sent |
+
+`tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`, `tool_removed` and
+`tool_meaning_changed`.
 """
 
 from context_bench.core.violations.arriving import closest, repeated_requests, silent_truncation
 from context_bench.core.violations.comparing import compare_requests, reserialised, wire_violations
-from context_bench.core.violations.kinds import KINDS, Violation
+from context_bench.core.violations.kinds import KINDS, NOTES, Violation, by_kind, count_tools, phrase, tools_of, total
+from context_bench.core.violations.tools import names_of
 
 __all__ = [
     "KINDS",
+    "NOTES",
     "Violation",
+    "by_kind",
     "closest",
     "compare_requests",
+    "count_tools",
+    "names_of",
+    "phrase",
     "repeated_requests",
     "reserialised",
     "silent_truncation",
+    "tools_of",
+    "total",
     "wire_violations",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.jsontext import load_json, without_nulls
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.violations.kinds import Violation
 from context_bench.core.wire import WireRequest
@@ -37,7 +37,7 @@ def repeated_requests(received: Sequence[tuple[bytes, int | None]]) -> list[Viol
 
 def _meaning(body: bytes) -> str:
     try:
-        return canonical_json(load_json(body))
+        return canonical_json(without_nulls(load_json(body)))
     except ValueError:
         return hash_text(body.decode("utf-8", "replace"))
 

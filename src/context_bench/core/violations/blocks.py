@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.alignment import Pairs
+from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.violations.kinds import Violation
 from context_bench.core.violations.messages import last_user
 from context_bench.core.wire import Part, WireMessage, WireRequest
 
 _SERVER_TOOLS = re.compile(
-    r"server_tool_use|mcp_tool_use|mcp_tool_result|mcp_list_tools|mcp_approval_\w+|\w+_call|\w+_tool_result(?:_error)?"
+    r"server_tool_use|mcp_tool_use|mcp_tool_result|mcp_list_tools|mcp_approval_\w+|\w+_call|\w+_call_output|\w+_tool_result(?:_error)?"
 )
-_OWN_ITEMS = frozenset({"function_call", "custom_tool_call", "tool_result"})
+_OWN_ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "tool_result"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
+_Wanted = Callable[[Part], bool]
 
 
 def raw_of(part: Part) -> Mapping[str, Any]:
@@ -28,14 +30,21 @@ def _kind(part: Part) -> str:
     return str(raw_of(part).get("type") or "")
 
 
-def _blocks(message: WireMessage, wanted: Any) -> list[str]:
+def _blocks(message: WireMessage, wanted: _Wanted) -> list[str]:
     """The canonical form of a message's blocks of some sort, each once (one raw item may have given several parts), marks left out."""
     found: dict[int, str] = {}
     for part in message.parts:
         if wanted(part):
-            raw = {key: value for key, value in raw_of(part).items() if key != "cache_control"}
-            found.setdefault(id(part.raw), canonical_json(raw))
+            found.setdefault(id(part.raw), _meaning(raw_of(part)))
     return list(found.values())
+
+
+def _meaning(raw: Mapping[str, Any]) -> str:
+    """A block without what says nothing: marks, null fields, and the empty content of a reasoning item that has none to show."""
+    told = {key: value for key, value in without_nulls(raw).items() if key != "cache_control"}
+    if told.get("type") == "reasoning" and told.get("content") == []:
+        del told["content"]
+    return canonical_json(told)
 
 
 def _is_thinking(part: Part) -> bool:
@@ -63,12 +72,20 @@ def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
 
 def reasoning_losses(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Reasoning items of the Responses wire: each goes with the item behind it."""
-    there = {block for message in received.messages for block in _blocks(message, _is_reasoning)}
+    for i in _lost(sent, received, pairs, _is_reasoning):
+        yield Violation("reasoning_item_lost", f"item {i + 1} is gone or altered, what it led to is still there", i)
+
+
+def _lost(sent: WireRequest, received: WireRequest, pairs: Pairs, wanted: _Wanted) -> Iterator[int]:
+    """Where blocks of some sort stood that arrived nowhere, though what the model said or did because of them did."""
+    there = {block for message in received.messages for block in _blocks(message, wanted)}
     for i, message in enumerate(sent.messages):
-        followed = next((k for k in range(i + 1, len(sent.messages)) if not _blocks(sent.messages[k], _is_reasoning)), None)
-        for block in _blocks(message, _is_reasoning):
-            if block not in there and followed is not None and followed in pairs and sent.messages[followed].role == "assistant":
-                yield Violation("reasoning_item_lost", f"item {i + 1} is gone or altered, what it led to is still there", i)
+        missing = [block for block in _blocks(message, wanted) if block not in there]
+        if not missing:
+            continue
+        led_to = next((k for k in range(i + 1, len(sent.messages)) if not _blocks(sent.messages[k], _is_item)), None)
+        if led_to is not None and led_to in pairs and sent.messages[led_to].role == "assistant":
+            yield from [i] * len(missing)
 
 
 def _is_reasoning(part: Part) -> bool:
@@ -81,6 +98,13 @@ def server_tool_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) 
         before, after = _blocks(sent.messages[i], _is_server_tool), _blocks(received.messages[j], _is_server_tool)
         if before and before != after:
             yield Violation("server_tool_changed", f"message {i + 1}: {len(before)} blocks of the provider's tools are not as they were", i)
+    for i in _lost(sent, received, pairs, _is_server_tool):
+        if i not in pairs:
+            yield Violation("server_tool_changed", f"item {i + 1} of the provider's tools is gone, what it led to is still there", i)
+
+
+def _is_item(part: Part) -> bool:
+    return _is_reasoning(part) or _is_server_tool(part)
 
 
 def _is_server_tool(part: Part) -> bool:

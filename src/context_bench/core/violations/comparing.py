@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.alignment import align
 from context_bench.core.conversation import tool_calls_of
-from context_bench.core.jsontext import load_json
+from context_bench.core.jsontext import load_json, without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.violations.blocks import reasoning_losses, server_tool_changes, thinking_changes
 from context_bench.core.violations.kinds import Violation
@@ -51,13 +51,16 @@ def compare_requests(
 
 
 def reserialised(sent: bytes, received: bytes) -> bool:
-    """Whether two bodies mean the same JSON and are not the same bytes."""
+    """Whether two bodies say the same and are not the same bytes; a null field says as much as none."""
     if sent == received:
         return False
     try:
-        return canonical_json(load_json(sent)) == canonical_json(load_json(received))
+        a, b = load_json(sent), load_json(received)
     except ValueError:
         return False
+    if canonical_json(a) == canonical_json(b):
+        return True
+    return (b"null" in sent or b"null" in received) and canonical_json(without_nulls(a)) == canonical_json(without_nulls(b))
 
 
 def _read(messages: Sequence[Mapping[str, Any]]) -> list[WireMessage]:

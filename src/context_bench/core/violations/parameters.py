@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json
 from context_bench.core.violations.kinds import Violation
-from context_bench.core.wire import WireRequest
+from context_bench.core.wire import WireRequest, stated
 
 #: Parameters that have a kind of their own.
 _TOLD_APART = frozenset(
@@ -17,8 +17,8 @@ _TOLD_APART = frozenset(
 
 def parameter_changes(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
     """Settings that are added, gone or mean something else."""
-    a, b = sent.params, received.params
-    if _choice(sent) != _choice(received):
+    a, b = stated(sent.params), stated(received.params)
+    if _choice(a, sent) != _choice(b, received):
         yield Violation("tool_choice_changed", _change("tool_choice", a, b))
     for name in ("response_format", "output_format", "output_config", "text"):
         if canonical_json(a.get(name)) != canonical_json(b.get(name)):
@@ -40,9 +40,9 @@ def _change(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     return f"{name} {'was added' if name not in a else 'is gone' if name not in b else 'has another value'}"
 
 
-def _choice(request: WireRequest) -> str:
+def _choice(params: Mapping[str, Any], request: WireRequest) -> str:
     """What `tool_choice` comes to: left out, it is `auto` where there are tools and `none` where there are none."""
-    given = request.params.get("tool_choice")
+    given = params.get("tool_choice")
     if given is None:
         given = "auto" if request.tools else "none"
     if isinstance(given, Mapping) and given.keys() == {"type"}:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.alignment import Pairs
-from context_bench.core.jsontext import load_json
+from context_bench.core.jsontext import NAMED, load_json, without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.violations.kinds import Violation
 from context_bench.core.wire import WireRequest
@@ -74,32 +74,87 @@ def _argument_value(arguments: Any) -> str:
 
 
 def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Violation]:
-    """Tools added, gone, redefined or in another order; words for people do not count."""
+    """Tools added, gone, with another meaning, with other words for whoever reads them, or in another order."""
     before, after = _by_name(sent), _by_name(received)
-    for name in before.keys() - after.keys():
-        yield Violation("tool_schema_changed", f"tool {name} is gone")
-    for name in after.keys() - before.keys():
-        yield Violation("tool_schema_changed", f"tool {name} was added")
-    for name in before.keys() & after.keys():
-        if before[name] != after[name]:
-            yield Violation("tool_schema_changed", f"tool {name} has another definition")
+    for key, (name, _) in before.items():
+        if key not in after:
+            yield Violation("tool_removed", f"tool {name} is gone", name=name)
+    for key, (name, _) in after.items():
+        if key not in before:
+            yield Violation("tool_added", f"tool {name} was added", name=name)
+    for key in (key for key in before if key in after):
+        name, a, b = *before[key], after[key][1]
+        if canonical_json(_bare(a)) != canonical_json(_bare(b)):
+            yield Violation("tool_meaning_changed", f"tool {name} has another definition", name=name)
+        elif others := set(_annotations(a)) ^ set(_annotations(b)):
+            words = ", ".join(sorted({path[-1] for path, _ in others}))
+            yield Violation("tool_annotation_changed", f"tool {name} is described in another way: {words}", name=name)
     if before.keys() == after.keys() and list(before) != list(after):
         yield Violation("order_changed", "the tools arrived in another order")
 
 
-def _by_name(tools: Sequence[Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def names_of(tools: Sequence[Any]) -> list[str]:
+    """What tools are called, of whatever wire."""
+    return [name for name, _ in _by_name(tools).values()]
+
+
+_NAME_LENGTH = 128  # the most that an API takes
+
+
+def _by_name(tools: Sequence[Any]) -> dict[str, tuple[str, Any]]:
+    """Each tool with its name, without its null fields, under a key of its own (two may have one name)."""
+    found: dict[str, tuple[str, Any]] = {}
     for tool in tools:
         held = tool if isinstance(tool, Mapping) else {}
         inner = held.get("function") if isinstance(held.get("function"), Mapping) else held
         name = str((inner or {}).get("name") or held.get("type") or len(found))
-        found[name if name not in found else f"{name} #{len(found)}"] = canonical_json(_bare(tool))
+        key = name if name not in found else f"{name} #{len(found)}"
+        found[key] = name[:_NAME_LENGTH], without_nulls(tool)
     return found
 
 
+#: What a tool or a schema tells its reader and what checks nothing: by JSON Schema's own list, and the examples that a tool may have.
+_ANNOTATIONS = frozenset(
+    [
+        "$comment",
+        "$schema",
+        "default",
+        "deprecated",
+        "description",
+        "example",
+        "examples",
+        "input_examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
+)
+_LITERAL = frozenset({"const", "enum"})
+#: What a schema without them says too.
+_UNLIMITED: dict[str, tuple[Any, ...]] = {"required": ([],), "properties": ({},), "$defs": ({},), "definitions": ({},)}
+
+
 def _bare(schema: Any, names: bool = False) -> Any:
-    """A tool without words for people. `names`: the keys are names of properties, so that one called `description` stays."""
-    if isinstance(schema, Mapping):
-        kept = {key: value for key, value in schema.items() if names or key not in ("description", "title", "cache_control")}
-        return {key: _bare(value, names=not names and key in ("properties", "$defs", "definitions")) for key, value in kept.items()}
-    return [_bare(item) for item in schema] if isinstance(schema, list) else schema
+    """A tool without words for its reader. `names`: the keys are names of properties, so that one called `description` stays."""
+    if not isinstance(schema, Mapping):
+        return [_bare(item) for item in schema] if isinstance(schema, list) else schema
+    if names:
+        return {key: _bare(value) for key, value in schema.items()}
+    return {
+        key: value if key in _LITERAL else _bare(value, names=key in NAMED)
+        for key, value in schema.items()
+        if key not in _ANNOTATIONS and key != "cache_control" and value not in _UNLIMITED.get(key, ())
+    }
+
+
+def _annotations(schema: Any, names: bool = False, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The words for a tool's reader: where each stands, its own name last, and what it says."""
+    if isinstance(schema, list):
+        for place, item in enumerate(schema):
+            yield from _annotations(item, path=(*path, str(place)))
+    elif isinstance(schema, Mapping):
+        for key, value in schema.items():
+            if not names and key in _ANNOTATIONS:
+                yield (*path, str(key)), canonical_json(value)
+            elif names or key not in _LITERAL:
+                yield from _annotations(value, not names and key in NAMED, (*path, str(key)))

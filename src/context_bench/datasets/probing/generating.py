@@ -15,7 +15,7 @@ from context_bench.logs.sessions.asking import language_of, question_of
 from context_bench.logs.sessions.changes import changes
 from context_bench.logs.sessions.choices import decisions
 from context_bench.logs.sessions.facts import facts
-from context_bench.logs.sessions.ledger import artifact_ledger
+from context_bench.logs.sessions.ledger import Ledger, ledgers
 from context_bench.logs.sessions.openwork import open_work
 from context_bench.logs.sessions.saying import Candidate, candidate, everything
 
@@ -76,8 +76,12 @@ def _known(probe: Probe, visible: Seen) -> float:
 
 def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str | None, language: str) -> Iterator[Candidate]:
     prefix = [message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix]
-    found = sorted(_candidates(kind, prefix, cwd), key=lambda one: one.rank)
-    holds = _still_holds(kind, [*prefix, *point.tail], cwd) if point.tail and kind != "decision" else None
+    whole = [*prefix, *point.tail]
+    then = now = None
+    if kind == "artifact":
+        then, now = ledgers(whole, [len(prefix), len(whole)], cwd=cwd)
+    found = sorted(_candidates(kind, prefix, then), key=lambda one: one.rank)
+    holds = _still_holds(kind, whole, now) if point.tail and kind != "decision" else None
     for one in found:
         question = question_of(one.key, *one.fill, language=language) if one.key else one.question
         held = Seen(question)
@@ -91,15 +95,15 @@ def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str |
             yield replace(one, atoms=asked, question=question)
 
 
-def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], cwd: str | None) -> Iterator[Candidate]:
+def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: Ledger | None) -> Iterator[Candidate]:
     makers = {"recall": facts, "decision": decisions, "continuation": open_work}
-    yield from makers[kind](messages) if kind in makers else _artifacts(messages, cwd)
+    yield from _artifacts(messages, ledger) if ledger is not None else makers[kind](messages)
 
 
-def _still_holds(kind: ProbeType, whole: Sequence[ChatMessage], cwd: str | None) -> dict[tuple[str, tuple[str, ...]], set[str]]:
+def _still_holds(kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None) -> dict[tuple[str, tuple[str, ...]], set[str]]:
     """What is true at the end of the session, by what it is about: the tail may have changed what held where it was cut."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for one in _candidates(kind, whole, cwd):
+    for one in _candidates(kind, whole, ledger):
         found.setdefault(_matter(one), set()).update(atom.text for atom in one.atoms)
     return found
 
@@ -108,8 +112,7 @@ def _matter(one: Candidate) -> tuple[str, tuple[str, ...]]:
     return ("todo" if one.key in ("todo", "listed", "next") else "value" if one.key == "current" else one.key), one.fill
 
 
-def _artifacts(prefix: Sequence[ChatMessage], cwd: str | None) -> Iterator[Candidate]:
-    ledger = artifact_ledger(prefix, cwd=cwd)
+def _artifacts(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate]:
     for rank, state in enumerate(_STATES):
         paths: list[str] = getattr(ledger, state)
         if paths:

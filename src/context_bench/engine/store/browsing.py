@@ -23,7 +23,7 @@ from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
-from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, worked_on
+from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, newest_first, worked_on
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
@@ -149,7 +149,7 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
         conditions.append(or_(*(column.ilike(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
     with store.reading() as connection:
         total = connection.scalar(select(func.count()).select_from(schema.runs).where(*conditions)) or 0
-        found = connection.execute(_runs().where(*conditions).order_by(r.number.desc()).limit(limit).offset(skip)).all()
+        found = connection.execute(_runs().where(*conditions).order_by(*newest_first(schema.runs)).limit(limit).offset(skip)).all()
         return [_listed(connection, row) for row in found], total
 
 
@@ -160,7 +160,7 @@ def listed_run(store: Store, run: str) -> Listed:
         named = (r.id == utf8_safe(run)) | (r.name == utf8_safe(run))
         row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
-            raise UnknownName("run", run, connection.scalars(select(r.name).order_by(r.number.desc()).limit(20)))
+            raise UnknownName("run", run, connection.scalars(select(r.name).order_by(*newest_first(schema.runs)).limit(20)))
         return _listed(connection, row)
 
 

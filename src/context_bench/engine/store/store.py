@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, select, update
+from sqlalchemy import Connection, Engine, Row, Table, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
@@ -161,10 +161,15 @@ class RunRecord:
         }
 
 
+def newest_first(table: Table) -> tuple[Any, ...]:
+    """The order of runs or watches by when they were started."""
+    return table.c.created.desc(), table.c.number.desc()
+
+
 def list_runs(store: Store) -> list[RunRecord]:
-    """All runs, newest first."""
+    """All runs, the one that was started last first (wherever that was: a copy is as old as what it is of)."""
     with store.reading() as connection:
-        found = connection.execute(select(schema.runs).order_by(schema.runs.c.number.desc())).all()
+        found = connection.execute(select(schema.runs).order_by(*newest_first(schema.runs))).all()
         return [_record(connection, row) for row in found]
 
 
@@ -182,7 +187,7 @@ def run_of(store: Store, name: str) -> RunRecord:
             return _whole(connection, near[0])
         if near:
             raise BadInput(f"{name!r} is the beginning of several run ids; give more of it, or the run's name")
-        raise UnknownName("run", name, connection.scalars(select(runs.c.name).order_by(runs.c.number.desc()).limit(20)))
+        raise UnknownName("run", name, connection.scalars(select(runs.c.name).order_by(*newest_first(runs)).limit(20)))
 
 
 def _whole(connection: Connection, row: Row[Any]) -> RunRecord:

@@ -17,7 +17,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.serializing import write_bodies
-from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, process_mark, still_alive
+from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
 
 _TURN = frozenset(field.name for field in fields(Turn))
 _FORWARDED = frozenset(field.name for field in fields(Forwarded))
@@ -125,7 +125,7 @@ def list_watches(store: Store) -> list[WatchRecord]:
     with store.reading() as connection:
         counted = select(schema.watched.c.watch, func.count()).group_by(schema.watched.c.watch)
         counts: dict[int, int] = {row[0]: row[1] for row in connection.execute(counted)}
-        found = connection.execute(select(schema.watches).order_by(schema.watches.c.number.desc())).all()
+        found = connection.execute(select(schema.watches).order_by(*newest_first(schema.watches))).all()
         return [_record(row, counts.get(row.number, 0)) for row in found]
 
 

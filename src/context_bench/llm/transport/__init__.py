@@ -7,7 +7,7 @@ redirects, cookies, proxies of the environment, connections shared by several re
 from context_bench.llm.transport.address import Address, address_of, head_of
 from context_bench.llm.transport.pool import Transport, tls
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Trouble, Unusable
+from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Trouble, Unusable, why
 
 __all__ = [
     "Address",
@@ -22,4 +22,5 @@ __all__ = [
     "address_of",
     "head_of",
     "tls",
+    "why",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.llm.transport.address import Address
 from context_bench.llm.transport.connection import Connection
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import CannotConnect, NotSecure
+from context_bench.llm.transport.trouble import CannotConnect, NotSecure, why
 
 #: Seconds for which an unused connection is kept; servers and what stands before them end such connections, too, often after a minute.
 KEPT = 15.0
@@ -136,7 +136,7 @@ class Transport:
         except ssl.SSLError as error:
             raise NotSecure(str(error)) from error
         except (OSError, UnicodeError) as error:
-            raise CannotConnect(str(getattr(error, "strerror", None) or error)) from error
+            raise CannotConnect(why(error)) from error
         connection = made[1]
         self._all.add(connection)
         return connection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class Trouble(Exception):
     """No whole reply; the text says why, in the words of the system or of the parser."""
@@ -25,3 +27,11 @@ class NotHttp(Trouble):
 
 class Broken(Trouble):
     """The connection ended before the reply was whole; the request may have been worked on."""
+
+
+def why(error: BaseException) -> str:
+    """Why there is no connection, in the system's words: asyncio's own repeat the address."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -152,6 +152,7 @@ def usage_of(raw: Any) -> Usage | None:
         output_tokens=as_count(raw.get("output_tokens")),
         cache_read=read,
         cache_write=write,
+        cache_write_1h=as_count(as_dict(raw.get("cache_creation")).get("ephemeral_1h_input_tokens")) or None,
     )
 
 

@@ -1,7 +1,7 @@
 """Claude Code's own transcripts: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files.
 
-Lines of types `user` and `assistant` are the conversation; others are bookkeeping and are counted by type. Sub-agents that are told inline
-(`isSidechain`) are sessions of their own. Bodies were not recorded: see `logs.claude`.
+Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are counted. Sub-agents
+that are told inline (`isSidechain`) are sessions of their own. Bodies were not recorded: see `logs.claude`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from context_bench.core.session import Session
 from context_bench.logs.claude import Thread
+from context_bench.logs.claude_kinds import unread
 from context_bench.logs.source import Source
 from context_bench.logs.values import text
 
@@ -54,7 +55,7 @@ def _take(value: Any, found: dict[str, _Found]) -> str | None:
         return "not an object"
     kind, session = value.get("type"), value.get("sessionId")
     if not isinstance(session, str):
-        return f"type {str(kind)[:40]}"
+        return unread(kind)
     side = bool(value.get("isSidechain"))
     ident = f"{session}/{text(value.get('agentId')) or 'agent'}" if side else session
     own, parent = text(value.get("uuid")), text(value.get("parentUuid"))
@@ -64,7 +65,7 @@ def _take(value: Any, found: dict[str, _Found]) -> str | None:
             if value.get("subtype") == "compact_boundary":
                 one.thread.compacted()
                 return None
-        return f"type {str(kind)[:40]}"
+        return unread(kind)
     message = value.get("message")
     if not isinstance(message, Mapping):
         return f"{kind} without a message"

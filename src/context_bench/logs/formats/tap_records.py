@@ -65,5 +65,5 @@ def read(value: Any) -> Logged | str:
 def _usage(raw: Any) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
-    names = ("input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning_tokens")
+    names = ("input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning_tokens", "cache_write_1h")
     return Usage(**{name: count(raw.get(name)) for name in names})

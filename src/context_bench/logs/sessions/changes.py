@@ -11,6 +11,7 @@ from context_bench.core.probes import ProbeAtom, Source
 from context_bench.logs.sessions.facts import command_in
 from context_bench.logs.sessions.ledger import Ledger
 from context_bench.logs.sessions.saying import Candidate, candidate
+from context_bench.logs.traces.paths import cleaned
 
 #: Names that a line of code defines, and names that only code has.
 _DEFINED = re.compile(
@@ -39,7 +40,8 @@ def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate
     taken: dict[str, set[str]] = {}
     for at, message in enumerate(prefix):
         for call in tool_calls_of(message):
-            for written, old, new in _edits(call["arguments"]):
+            for told, old, new in _edits(call["arguments"]):
+                written = cleaned(told) or told
                 path = places.get(written) or ends.get(written.rsplit("/", 1)[-1], "")
                 if not path or not (written in places or written.endswith("/" + path) or path.endswith("/" + written)):
                     continue

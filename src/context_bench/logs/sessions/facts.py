@@ -49,7 +49,12 @@ _CODE_FILE = re.compile(
 )
 _STRONG = ("error", "path", "url", "email_host_port", "hash_uuid", "version")
 _SHELLS = ("command", "cmd", "script", "code")
-_SHOWING = re.compile(r"^\s*(?:cat|head|tail|less|more|sed -n|nl|bat|grep|rg|awk|git (?:show|diff|log|grep)|ls|find)\b")
+_SHOWING = re.compile(
+    r"\s*(?:cat|head|tail|less|more|sed -n|nl|bat|grep|rg|awk|git (?:show|diff|log|grep)|ls|find|cd|pushd|popd|pwd|echo|sort|uniq|wc|cut)\b"
+)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+#: Tools that show what stands somewhere, and those that answer in prose.
+_READING = re.compile(r"read|view|open|grep|search|glob|list|fetch|browse|^(?:task|agent|think|todo\w*|skill|ask\w*)$", re.IGNORECASE)
 _LOGS = re.compile(r"\.(?:log|jsonl|out|err)\b|\blogs?/|journalctl|kubectl|docker logs")
 _WITHDRAWN = re.compile(
     r"\b(?:forget|never mind|ignore) (?:the|what|that|my|about)|\byou may (?:now|after all)|\bno longer\b|\bdrop the rule\b"
@@ -76,7 +81,7 @@ def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
     spoken = said(prefix)
     ran = runs(prefix)
     shown = _only_shown(prefix)
-    yield from _first_error([one for one in spoken if one.role != "assistant" and one.at not in shown])
+    yield from _first_error([one for one in spoken if one.role in ("tool", "function") and one.at not in shown])
     yield from _rules(spoken)
     yield from _failures(ran)
     yield from _test_results(ran)
@@ -110,16 +115,22 @@ def command_in(arguments: str) -> str | None:
 
 
 def _only_shown(prefix: Sequence[ChatMessage]) -> set[int]:
-    """Messages of tools that only show what stands in files; logs are not among them."""
+    """Messages of tools that only show what stands in files, or what somebody wrote; logs are not among them."""
     found: set[Any] = set()
     for message in prefix:
         for call in tool_calls_of(message):
             command = command_in(call["arguments"])
-            shows = command is not None and _SHOWING.match(command) and not _LOGS.search(command)
-            reads = command is None and re.search(r"read|view|open|grep|search|glob|list|fetch", str(call["name"]), re.IGNORECASE)
+            shows = command is not None and _only_shows(command) and not _LOGS.search(command)
+            reads = command is None and _READING.search(str(call["name"]))
             if (shows or reads) and not _LOGS.search(call["arguments"]):
                 found.add(call["id"])
     return {at for at, message in enumerate(prefix) if message.get("tool_call_id") in found}
+
+
+def _only_shows(command: str) -> bool:
+    """Whether all parts of a command line do nothing but show what is there."""
+    parts = re.split(r"&&|\|\||[;|\n]", _QUOTED.sub("q", command[:_LOOKED_AT]))
+    return all(_SHOWING.match(part) for part in parts if part.strip())
 
 
 def _error_lines(one: Said) -> Iterator[tuple[str, int]]:
@@ -191,7 +202,7 @@ def _failures(ran: Sequence[Run]) -> Iterator[Candidate]:
     failed = [
         (run, *hit)
         for run in ran
-        if not (_SHOWING.match(run.command) and "|" not in run.command) and (hit := next(_error_lines(run.output), None))
+        if not ("|" not in run.command and _only_shows(run.command)) and (hit := next(_error_lines(run.output), None))
     ]
     for run, line, start in failed:
         short = run.command.strip()

@@ -9,14 +9,14 @@ from typing import Literal
 
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
-from context_bench.logs.traces.calls import Workspace, command_of, events_of_call
-from context_bench.logs.traces.paths import cleaned, root_of
+from context_bench.logs.traces.calls import Workspace, command_of, events_of_call, parts_of
+from context_bench.logs.traces.paths import cleaned, is_absolute, root_of
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
 
-_WHOLE = ("content", "file_text", "contents")
-_OLD = ("old_string", "old_str", "oldText", "insert_line", "diff", "edits")
+_WHOLE = ("content", "file_text", "contents", "new_text")
+_OLD = ("old_string", "old_str", "oldText", "old_text", "insert_line", "start_line", "diff", "edits")
 #: Commands that add, take out or raise packages change the file that lists them.
 _MANIFESTS = (
     (r"(?:npm|pnpm|yarn|bun)", r"(?:install|i|add|uninstall|un|remove|rm|upgrade|update)", "package.json"),
@@ -88,15 +88,23 @@ def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) 
     A path that is written as a whole and was not seen before is created; one that is read and later changed is modified; calls that
     failed did nothing. Commands need the extra `traces`; without it they are counted in `notes`.
     """
-    touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
-    root = cwd or root_of((path for _, _, path in touched if path.startswith("/")), (path for _, _, path in touched if path[:1] != "/"))
-    ledger = Ledger()
-    for at, act, written in touched:
-        if act == "unread":
-            ledger.notes[written] = ledger.notes.get(written, 0) + 1
-        else:
-            _note(ledger, at, act, written, _below(written, root))
+    (ledger,) = ledgers(messages, [len(messages)], cwd=cwd)
     return ledger
+
+
+def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[Ledger]:
+    """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written where."""
+    touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
+    paths = [path for _, act, path in touched if act != "unread"]
+    root = cwd or root_of(filter(is_absolute, paths), (path for path in paths if not is_absolute(path)))
+    found = [Ledger() for _ in ends]
+    for end, ledger in zip(ends, found, strict=True):
+        for at, act, written in touched:
+            if at < end and act == "unread":
+                ledger.notes[written] = ledger.notes.get(written, 0) + 1
+            elif at < end:
+                _note(ledger, at, act, written, _below(written, root))
+    return found
 
 
 def _note(ledger: Ledger, at: int, act: str, written: str, path: str) -> None:
@@ -135,10 +143,12 @@ def acts_of(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Itera
 def _of_call(call: ToolCall, cwd: str | None) -> Iterator[tuple[str, str]]:
     place = Workspace(cwd)
     row, _ = place.vocabulary.find(call.tool)
-    command = command_of(call, row) if row is not None and row.kind_of(call.arguments) == "exec" else None
-    if command is not None:
-        yield from _of_command(command, call, cwd)
-        return
+    if row is not None and row.kind_of(call.arguments) == "exec":
+        commands = [(part, command) for part in parts_of(call, row) if (command := command_of(part, row)) is not None]
+        for part, command in commands:
+            yield from _of_command(command, part, cwd)
+        if commands:
+            return
     for event in events_of_call(call, 1, place):
         if not event.ok or event.path in (None, "."):
             continue
@@ -171,9 +181,8 @@ def _of_command(command: str, call: ToolCall, cwd: str | None) -> Iterator[tuple
     except ImportError:
         yield "unread", "commands, for want of the extra `traces`"
         return
-    gone = set(outputs.missing(text or ""))
     for path in found.reads:
-        if cleaned(path) and path not in gone and path != ".":
+        if cleaned(path) and path != ".":
             yield "read", path
     for path, change in found.changes.items():
         yield change, path

@@ -35,7 +35,7 @@ def read_shell(
     from context_bench.logs.shell.interpreters import named_files
     from context_bench.logs.shell.running import Shell
 
-    files = Files(repo, cwd, root)
+    files = Files(repo, cwd, root, output or "")
     shell = Shell(files)
     status: int | None = None
     stream = Stream([Some(None)])
@@ -56,6 +56,7 @@ def read_shell(
     found = ShellReads(kind="exec", new_cwd=cwd if (where := files.where()) is None else where)
     found.edits, found.changes = tuple(sorted(files.edits)), dict(sorted(files.edits.items()))
     found.unresolved = tuple(name for name in files.unresolved if name not in files.pipes)
+    found.absent = tuple(files.absent)
     if output is None:
         found.reads = _collect(stream)
         found.listed = tuple(dict.fromkeys(part.path for part in stream.parts if isinstance(part, Line) and part.path and not part.no))
@@ -102,10 +103,11 @@ def _collect(stream: Stream) -> dict[str, Read]:
 
 
 def _from_output(found: ShellReads, files: Files, stream: Stream, output: str) -> None:
+    from context_bench.logs.shell.output import Reader, output_lines
+
     if files.tree is None:
-        found.reads = _collect(stream) if output.strip() else {}
+        found.reads = _collect(stream) if output_lines(output) else {}
         return
-    from context_bench.logs.shell.output import Reader
 
     names: dict[str, str] = {}
     for token in dict.fromkeys(re.findall(r"^([^:\n]+?)[:-]\d{1,7}[:-]", output[:1_000_000], re.M)):

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from context_bench.logs.shell import changing, finding, interpreters, ordering, own, picking, programs, search, showing, telling, wrappers
+from context_bench.logs.shell import (
+    changing,
+    comparing,
+    finding,
+    interpreters,
+    ordering,
+    own,
+    picking,
+    programs,
+    search,
+    showing,
+    telling,
+    wrappers,
+)
 from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Stream
 
@@ -42,8 +55,13 @@ SIMPLE: dict[str, Callable[[Call], Result]] = _by_name(
         (telling.printf, "printf"),
         (
             showing.other_form,
-            "zcat fmt xxd od hexdump strings jq yq base64 paste diff sdiff colordiff comm join pygmentize highlight ag ack",
+            "zcat fmt xxd od hexdump strings jq yq base64 pygmentize highlight ag ack",
         ),
+        (comparing.diff, "diff colordiff"),
+        (comparing.aside, "sdiff join vimdiff nvimdiff wdiff icdiff delta difft"),
+        (comparing.same, "cmp"),
+        (comparing.comm, "comm"),
+        (comparing.paste, "paste"),
         (telling.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
         (_false, "false"),
         (search.grep, "grep egrep fgrep rgrep"),
@@ -86,7 +104,7 @@ _KINDS = _by_name(
     [
         ("search", "grep egrep fgrep rgrep rg ag ack"),
         ("list", "ls find tree fd fdfind"),
-        ("read", "cat bat batcat less more head tail nl sed awk gawk diff xxd strings jq"),
+        ("read", "cat bat batcat less more head tail nl sed awk gawk diff colordiff sdiff vimdiff comm paste join xxd strings jq"),
     ]
 )
 _GIT_KINDS = {"grep": "search", "ls-files": "list", "show": "read", "blame": "read", "diff": "read"}

@@ -9,6 +9,7 @@ from copy import copy
 from weakref import WeakKeyDictionary
 
 from context_bench.logs.repo import FilesByPath
+from context_bench.logs.shell.complaints import complaints
 from context_bench.logs.shell.model import UNKNOWN, Change, Line, Some, Stream
 
 _CONTAINER_ROOTS = re.compile(r"/(?:testbed|repo|app|code|project|workspace/[^/]+|workspace|workspaces/[^/]+|home/[^/]+/[^/]+|root/[^/]+)/")
@@ -121,7 +122,8 @@ def split(path: str, blob: bytes) -> list[Line]:
 class Files:
     """The file system one command works on: the repository, what the command itself changed, and its pipes."""
 
-    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None) -> None:
+    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "") -> None:
+        """`output`: what was printed; where nobody knows which files there are, it says which there are not."""
         self.tree = tree_of(repo) if repo is not None else None
         cwd = cwd.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", cwd) else cwd
         self.absolute = cwd.startswith("/") or bool(re.match(r"[A-Za-z]:/", cwd))
@@ -132,6 +134,10 @@ class Files:
         self.written: dict[str, Stream | None] = {}
         self.edits: dict[str, Change] = {}
         self.unresolved: dict[str, None] = {}
+        self.absent: dict[str, None] = {}
+        """Where files were looked for that are not there."""
+        files, folders = complaints(output) if self.tree is None else ([], [])
+        self._refused, self._closed = frozenset(files), frozenset(folders)
         self.opened: list[str] = []
         """Files the command that runs has opened."""
         self.doubt = False
@@ -232,15 +238,20 @@ class Files:
             return Stream()
         path = self.resolve(word)
         if path is None:
-            self.unresolved[word] = None
+            self._miss(word, self.place(word))
             return None
         return self.read(path, word)
 
+    def _miss(self, word: str, place: str | None) -> None:
+        self.unresolved[word] = None
+        if place is not None:
+            self.absent[place] = None
+
     def read(self, path: str, word: str) -> Stream | None:
         """The text of a file of the repository."""
-        if self.is_file(path) is False:
+        if self.is_file(path) is False or (word in self._refused and path not in self.written):
             if path not in self.written:
-                self.unresolved[word] = None
+                self._miss(word, path)
             return None
         self.opened.append(path)
         if path in self.written:
@@ -271,6 +282,8 @@ class Files:
         if at is None:
             self.cwd = None
             return None
+        if word in self._closed:
+            return 1
         self.cwd = at
         path = self.resolve(word) if word.startswith("/") else self.resolve(".")
         if path is None or self.tree is None:

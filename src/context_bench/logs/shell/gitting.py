@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from context_bench.logs.shell import finding, options, picking, search
+from context_bench.logs.shell import comparing, finding, options, picking, search
 from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Change, Line, Part, Some, Stream
 
@@ -22,6 +22,8 @@ def git(call: Call) -> Result:
         return _show(call)
     if name == "blame":
         return _blame(call)
+    if name == "diff" and "--no-index" in call.args:
+        return comparing.diff(call)
     if name in ("diff", "log", "stash", "format-patch"):
         return _named(call)
     if name in ("checkout", "restore", "reset", "clean", "pull", "merge", "rebase", "switch"):

@@ -53,6 +53,8 @@ class Some(NamedTuple):
     path: str | None
     weak: bool = False
     """The file was only named; without proof in the output it was not read."""
+    sides: tuple[Sequence[Line], Sequence[Line]] | None = None
+    """What diff compared: the numbers in its output count the lines of these."""
 
 
 Part = Line | Some
@@ -159,3 +161,5 @@ class ShellReads:
     """The output is not what the command prints on this repository (edited files, for one)."""
     unresolved: tuple[str, ...] = ()
     """Paths that are no file of the repository, as written."""
+    absent: tuple[str, ...] = ()
+    """Where those were looked for: paths in the repository, or absolute ones."""

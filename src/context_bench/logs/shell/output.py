@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
+from context_bench.logs.shell.comparing import shown_sides
 from context_bench.logs.shell.files import Tree
 from context_bench.logs.shell.model import Line, Some, Stream, all_lines
 
 _ERROR = re.compile(
     r"^[\w./+-]+: .*(?:No such file or directory|Is a directory|Permission denied|[Bb]inary file .*matches|can't (?:read|open)|"
-    r"cannot (?:open|access|stat)|not found|Not a directory)"
+    r"cannot (?:open|access|stat)|not found|Not a directory|not in sorted order)"
 )
 _MARKER = re.compile(r"truncat|omitted|elided|\.\.\.|…|clipped|characters? (?:left|more)|more lines|output too long", re.I)
 _NUMBERED = re.compile(r"^\s*(\d{1,7})(?:[:\t→|-]|\s\s)(.*)$", re.S)
@@ -31,6 +32,8 @@ class Shown:
     how: str = "output_matched"
     truncated: bool = False
     mismatch: bool = False
+    blank: set[str] = field(default_factory=set)
+    """Files of which the output is known to show nothing."""
 
     def add(self, path: str | None, number: int) -> None:
         if path is not None and number:
@@ -120,7 +123,8 @@ class Reader:
         if shown is None and len(lines) <= _MOST and len(wanted) <= _MOST:
             shown = self._cut(wanted, lines)
         if shown is None:
-            shown = self._searched(lines) or self._hunks(lines) or self._matched(lines)
+            gaps = [one for one in wanted if isinstance(one, Some)]
+            shown = self._compared(lines, gaps) or self._searched(lines) or self._hunks(lines) or self._matched(lines)
             shown.mismatch = bool(self.candidates) and not any(isinstance(one, Some) for one in wanted)
         for path in self.candidates:
             if path not in self.weak and path not in shown.lines and not self._explained(wanted, shown, path):
@@ -153,7 +157,7 @@ class Reader:
 
     def _explained(self, wanted: list[Expected | Some], shown: Shown, path: str) -> bool:
         """Whether it is known that nothing of the file was shown."""
-        return shown.truncated or (path not in shown.unknown and shown.how == "exact")
+        return shown.truncated or (path not in shown.unknown and (shown.how == "exact" or path in shown.blank))
 
     # -- as the command says -------------------------------------------------
 
@@ -231,7 +235,8 @@ class Reader:
         paths = list(dict.fromkeys(one.path for one in gap if one.path))
         if not lines:
             return
-        part = self._searched(lines, paths) or self._hunks(lines, paths) or self._matched(lines, paths)
+        part = self._compared(lines, gap) or self._searched(lines, paths) or self._hunks(lines, paths) or self._matched(lines, paths)
+        shown.blank |= part.blank
         for path, numbers in part.lines.items():
             shown.lines.setdefault(path, set()).update(numbers)
         shown.how = part.how
@@ -287,6 +292,23 @@ class Reader:
         return shown
 
     # -- as the output says --------------------------------------------------
+
+    def _compared(self, lines: list[str], gap: list[Some]) -> Shown | None:
+        """Lines of the two files that diff compared, by the numbers in its output."""
+        paths = list(dict.fromkeys(one.path for one in gap if one.path))
+        sides = next((one.sides for one in gap if one.sides), None)
+        if sides is None and len(paths) == 2 and not any(one.weak for one in gap):
+            sides = self.tree.lines(paths[0]) or [], self.tree.lines(paths[1]) or []
+        found = shown_sides(lines, sides, tidy) if sides is not None else None
+        if found is None:
+            return None
+        known, other = found
+        shown = Shown(how="output_numbered", unknown={line.path for line in other if line.path and line.no})
+        for line in known:
+            if line.path not in shown.unknown:
+                shown.add(line.path, line.no)
+        shown.blank = set(paths) - shown.unknown - set(shown.lines)
+        return shown
 
     def _line(self, path: str, number: int, text: str) -> int | None:
         """The line of the file with this text: `number`, or the only one there is."""

@@ -15,13 +15,14 @@ def cd(shell: Shell, call: Call) -> Result:
     """Change directory; where the directory is not known to be there, paths are guesses from here on."""
     files = shell.files
     names = [arg for arg in call.args if arg not in ("--", "-P", "-L")]
+    before, left = files.cwd, shell.left
     if names[:1] == ["-"]:
-        files.cwd = None
-        return Stream(), None
-    before = files.cwd
+        files.cwd, shell.left = shell.left, before
+        return Stream([Some(None)]), 0 if files.cwd is not None else None
+    shell.left = before
     status = files.cd(names[0] if names else "~")
     if status == 1:
-        files.cwd, files.doubt = before, True
+        files.cwd, shell.left, files.doubt = before, left, True
     return Stream(), status
 
 

@@ -46,6 +46,8 @@ class Shell:
         """Texts that variables or words hold, and the lines they were."""
         self.stack: list[str | None] = []
         """What `popd` goes back to."""
+        self.left: str | None = None
+        """The directory before the last change."""
         self.kinds: set[str] = set()
         self._steps = self._depth = 0
 

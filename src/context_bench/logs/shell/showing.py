@@ -101,9 +101,17 @@ def nl(call: Call) -> Result:
     return number_lines(joined(streams), numbered(min(width, 100), tab), style == "t", gap), status
 
 
+_VALUED = {"fold": "w", "expand": "t", "unexpand": "t", "column": "csoNRHWTEO"}
+"""Letters of options with a value."""
+#: Programs whose first argument is what they look for, or what they do.
+_PROGRAMMED = ("jq", "yq", "ag", "ack")
+_FILE = re.compile(r"[\w@+./~-]*[\w-]\.\w+|[\w@+~.-]*(?:/[\w@+.~-]+)+")
+
+
 def retold(call: Call) -> Result:
     """tr, expand, fold, column and so on: every line is shown, its text changed."""
-    streams, status = call.inputs([] if call.name == "tr" else [arg for arg in call.args if not arg.startswith("-")])
+    given = options.parse(call.args, _VALUED.get(call.name, ""), "width tabs separator output-separator columns")
+    streams, status = call.inputs([] if call.name == "tr" else given.rest)
     if call.name == "tr" and any(arg.startswith("-") for arg in call.args):
         raise Blur
     stream = joined(streams)
@@ -114,11 +122,14 @@ def retold(call: Call) -> Result:
 
 def other_form(call: Call) -> Result:
     """xxd, jq, strings: text of the file in another form."""
+    plain = [arg for arg in call.args if not arg.startswith("-")]
+    told = plain[1:] if call.name in _PROGRAMMED else plain
+    guessed = [arg for arg in told if _FILE.fullmatch(arg)] if call.files.tree is None else ()
     streams, status = call.inputs(
-        [
-            arg
-            for arg in call.args
-            if arg in call.files.pipes or (not arg.startswith("-") and call.files.is_file(call.files.resolve(arg) or ""))
-        ]
+        [arg for arg in call.args if arg in call.files.pipes or arg in guessed or (arg in plain and _is_file(call, arg))]
     )
     return joined(streams).blurred(), status
+
+
+def _is_file(call: Call, name: str) -> bool:
+    return bool(call.files.is_file(call.files.resolve(name) or ""))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from context_bench.core.account import is_placeholder
+from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
+from context_bench.core.tokens import counter_for
 from context_bench.logs.claude import usage_of
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
 from context_bench.logs.values import seconds, text
@@ -19,7 +22,10 @@ class ClaudeRun:
     """One session, fed message by message."""
 
     recording: Recording = field(default_factory=lambda: run("claude-code", None, lasting_shell=True))
+    log_format: str = "claude-code-transcript"
     _usage: dict[str, Usage] = field(default_factory=dict)
+    _placeholders: dict[str, str] = field(default_factory=dict)  # answer whose output tokens are none → what it said
+    _models: dict[str, None] = field(default_factory=dict)
     _lines: set[str] = field(default_factory=set)
     _answer: str | None = None
     _processed: int | None = None
@@ -43,7 +49,10 @@ class ClaudeRun:
             old = self._usage.get(key)
             self._usage[key] = new = _larger(old, usage)
             self._processed = (self._processed or 0) + _tokens(new) - (_tokens(old) if old else 0)
-        record.head.model = record.head.model or text(message.get("model"))
+            self._predict(key, line, message)
+        if (model := text(message.get("model"))) is not None:
+            record.head.model = record.head.model or model
+            self._models.setdefault(model)
         t = record.at(seconds(line.get("timestamp")))
         for block in map(mapping, sequence(message.get("content"))):
             if block.get("type") in _USES and record.find(block.get("id")) is None:
@@ -65,10 +74,26 @@ class ClaudeRun:
             output = texts(block.get("content"))
             call.answer(output if output is not None else "", failed=failed, structured=structured if len(blocks) == 1 else None)
 
+    def _predict(self, key: str, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+        """Keep what an answer says as long as its output tokens are a placeholder."""
+        if is_placeholder(self.log_format, text(line.get("version")), text(message.get("stop_reason"))):
+            self._placeholders[key] = self._placeholders.get(key, "") + canonical_json(message.get("content"))
+        else:
+            self._placeholders.pop(key, None)
+
     def finished(self) -> Recording:
-        """The recording, its usage summed over answers if no line told the total."""
+        """The recording, its usage summed over answers if no line told the total; output tokens that are placeholders are counted by us."""
         head = self.recording.head
+        head.models = list(self._models) if len(self._models) > 1 else None
         if head.usage is None and self._usage:
+            count = counter_for(head.model).count
+            for key, said in self._placeholders.items():
+                self._usage[key] = replace(self._usage[key], output_tokens=count(said))
+            if self._placeholders:
+                head.notes.append(
+                    f"output tokens ≈: this version of the client logs a placeholder for {len(self._placeholders):,} replies, "
+                    "their texts were counted"
+                )
             total = Usage()
             for usage in self._usage.values():
                 total = total + usage

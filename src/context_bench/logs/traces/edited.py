@@ -22,7 +22,7 @@ from context_bench.logs.traces.recording import mapping, sequence, whole
 
 Locate = Callable[[str], str | None]
 
-_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?|\| ?)")
+_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?| ?\| ?)")
 _MOVE = re.compile(
     r"(?:^|[\n;&|])[ \t]{0,20}(?:git[ \t]{1,20})?mv[ \t]{1,20}(?:-\w{1,20}[ \t]{1,20}){0,5}([^\s;&|<>]{1,1000})"
     r"[ \t]{1,20}([^\s;&|<>]{1,1000})[ \t]{0,20}"
@@ -198,6 +198,10 @@ class Edits:
             place = min(max(0, line), len(text.lines))
             text.put(place, place, split(given["new_str"]))
             return True
+        if isinstance(given.get("new_text"), str) and (span := _place(given)) is not None:
+            new = given["new_text"].split("\n") if given["new_text"] else []
+            text.put(min(span[0], len(text.lines)), min(span[1], len(text.lines)), new)
+            return True
         return _whole_text(given) is None and self._hunks(text, _structured_hunks(record))
 
     def patch(self, patch: str, locate: Locate) -> set[str]:
@@ -329,6 +333,14 @@ def _is_replacement(given: Any) -> bool:
     return any(isinstance(given.get(key), str) for key in ("old_string", "old_str", "oldString", "oldText", "old_text"))
 
 
+def _place(given: Any) -> tuple[int, int] | None:
+    """The lines that a `new_text` stands for (from 0, the end not included): those named, or none before the one it goes in front of."""
+    first, last, before = (whole(given.get(key)) for key in ("start_line", "end_line", "insert_line"))
+    if first is not None and first > 0:
+        return first - 1, max(first - 1, first if last is None else last)
+    return (before - 1, before - 1) if before is not None and before > 0 else None
+
+
 def _old_new(given: Any) -> tuple[str, str]:
     old = next(given[key] for key in ("old_string", "old_str", "oldString", "oldText", "old_text") if isinstance(given.get(key), str))
     keys = ("new_string", "new_str", "newString", "newText", "new_text")
@@ -336,7 +348,8 @@ def _old_new(given: Any) -> tuple[str, str]:
 
 
 def _whole_text(given: Any) -> str | None:
-    return next((given[key] for key in ("content", "file_text", "contents", "fileText") if isinstance(given.get(key), str)), None)
+    names = ["content", "file_text", "contents", "fileText", *(["new_text"] if _place(given) is None else [])]
+    return next((given[key] for key in names if isinstance(given.get(key), str)), None)
 
 
 def numbered(text: str) -> list[tuple[int, str]]:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.trace import Event
-from context_bench.logs.traces.recording import Recording, claim, parsed, texts, whole
+from context_bench.logs.traces.recording import Recording
+from context_bench.logs.transcripts.claims import spans as spans
+from context_bench.logs.values import parsed, texts, whole
 
 FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```", re.S)
 _EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)
 _FINAL = re.compile(r"<PATCH_CONTEXT>(.*?)</PATCH_CONTEXT>", re.S | re.I)
-_SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]*-[ \t]*(\d{1,9})", re.I)
 _SUBMIT = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
 
 
@@ -43,11 +43,3 @@ def claims(said: str, one: Recording) -> None:
         one.head.events += spans(block, len(one.calls) + 1, "explore_context")
     if blocks := _FINAL.findall(said):
         one.head.final = spans(blocks[-1], 1, "PATCH_CONTEXT")
-
-
-def spans(block: str, step: int, tool: str) -> list[Event]:
-    """Claims in a block of `File:` and `Lines: a-b`."""
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for hit in _SPAN.finditer(block):
-        lines.setdefault(hit[1], []).append((int(hit[2]), int(hit[3])))
-    return [claim(path, tuple(found), step, tool) for path, found in lines.items()]

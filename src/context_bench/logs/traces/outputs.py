@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from context_bench.core.jsontext import load_json
 
 #: Lines as the tools print them: a number, right-aligned or not, then an arrow, a tab, a colon or a bar.
-_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?|\| ?)")
+_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?| ?\| ?)")
 _CUT = re.compile(
     r"\s{0,20}(?:[.…\[<(*-]{1,6}\s?|Warning: |IMPORTANT: |\(?Results? )[^\n]{0,200}(?:truncat|clipped|elided|omitted|more lines not shown)",
     re.I,
@@ -18,11 +18,6 @@ _SHOWING = re.compile(r"Showing lines (\d{1,8})-(\d{1,8})")
 _FAILED = re.compile(
     r"No such file or directory|does not exist|cannot find|File not found|ENOENT|EISDIR|EACCES|Permission denied|[Ii]s a directory|"
     r"not found|<tool_use_error>|^Error|^ERROR",
-    re.M,
-)
-_MISSING = re.compile(
-    r"^[\w./-]{1,100}: (?:\S{0,100}: )?(?:cannot (?:open|access|read|stat) )?['\"\u2018]?([^\n:]{1,1000}?)['\"\u2019]?(?: for reading)?: "
-    r"(?:No such file or directory|Is a directory|Permission denied)",
     re.M,
 )
 _MATCH = re.compile(r"((?:[A-Za-z]:[\\/])?[^:\n\0]{1,1000}):(\d{1,8})(?::|$)")
@@ -103,11 +98,6 @@ def looks_failed(text: str) -> bool:
         return False
     lines = text.strip().split("\n", 6)
     return len(lines) <= 5 and not _NUMBERED.match(lines[0]) and bool(_FAILED.search(text))
-
-
-def missing(text: str) -> list[str]:
-    """Files that commands say they could not read, as printed."""
-    return list(dict.fromkeys(hit[1] for hit in _MISSING.finditer(text))) if ": " in text else []
 
 
 def found(text: str) -> Found:

@@ -6,6 +6,11 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from context_bench.core.keys import canonical_json
+from context_bench.logs.repo import FilesByPath
+from context_bench.logs.traces.recording import ToolCall
 
 #: Where the usual images keep the repository.
 CONTAINER_ROOTS = ("/testbed",)
@@ -29,8 +34,8 @@ def located(path: str, cwd: str | None, root: str | None, known: Collection[str]
     clean = cleaned(path)
     if clean is None:
         return None
-    foreign = _absolute(clean) and ".." not in clean.split("/")
-    if not _absolute(clean):
+    foreign = is_absolute(clean) and ".." not in clean.split("/")
+    if not is_absolute(clean):
         clean = posixpath.join(cwd or root or "", clean)
     clean = posixpath.normpath(clean)
     clean = clean[1:] if clean.startswith("//") else clean
@@ -59,7 +64,26 @@ def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
     return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else None
 
 
-def _absolute(path: str) -> bool:
+def worked_in(calls: Iterable[ToolCall], repo: FilesByPath | None) -> str | None:
+    """The folder that the repository lies in, if calls name it: of a run on this machine whose log does not tell its folder."""
+    folder = getattr(repo, "folder", None)
+    if not isinstance(folder, Path):
+        return None
+    named = [base for base in dict.fromkeys((str(folder.absolute()), str(folder.resolve()))) if len(base) > 1]
+    marks = [(base, re.compile(re.escape(base) + r"(?![\w.-])")) for base in named]
+    for call in calls:
+        try:
+            given = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments)
+        except (RecursionError, TypeError, ValueError):
+            continue  # too deep, or none that JSON has
+        for base, mark in marks:
+            if base in given and mark.search(given):
+                return base
+    return None
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path is told from the top, of a drive or of all."""
     return path.startswith("/") or bool(_DRIVE.match(path))
 
 

@@ -10,17 +10,21 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.trace import Trace
-from context_bench.logs.read import seen
+from context_bench.logs.read import in_short, seen, tried
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.source import Source
 from context_bench.logs.traces.calls import Workspace, events_of_call
-from context_bench.logs.traces.paths import located, root_of
+from context_bench.logs.traces.folders import root_among
+from context_bench.logs.traces.paths import located, root_of, worked_in
 from context_bench.logs.traces.recording import Recording
+from context_bench.logs.traces.transcribed import Recorded
 from context_bench.logs.traces.vocabulary import Vocabulary
+from context_bench.logs.transcripts import ENDINGS as TRANSCRIPTS
+from context_bench.logs.transcripts import format_of, peek_at
 
-#: Formats in the order in which they are tried: the particular before the general. Each is a module of `formats` with `NAME`,
-#: `matches(sample)` and `recordings(source)`; one that may be plain text has `told_by(path)`, one of which many files of a folder make one
-#: run has `is_part(path)` and `of_folder(folder)`.
+#: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general. Each is a module of
+#: `formats` with `NAME`, `matches(sample)` and `recordings(source)`; one that may be plain text has `told_by(path)`, one of which many
+#: files of a folder make one run has `is_part(path)` and `of_folder(folder)`.
 FORMATS: tuple[str, ...] = (
     "own",
     "tap",
@@ -29,7 +33,6 @@ FORMATS: tuple[str, ...] = (
     "otel",
     "inspect_log",
     "mini_swe_agent",
-    "swe_agent",
     "agentless",
     "gemini",
     "codex_rollout",
@@ -46,7 +49,7 @@ FORMATS: tuple[str, ...] = (
     "unified",
     "prometheus",
 )
-ENDINGS = (".jsonl", ".ndjson", ".json", ".traj", ".eval", ".log", "patch_context.txt")
+ENDINGS = (*TRANSCRIPTS, ".eval", ".log", "patch_context.txt")
 Repos = FilesByPath | Callable[[Trace], FilesByPath | None]
 
 
@@ -75,6 +78,11 @@ def trace_of(recording: Recording, vocabulary: Vocabulary | None = None, repo: F
     trace = recording.head
     if recording.settled:
         return trace
+    if trace.cwd is None and (folder := worked_in(recording.calls, repo)) is not None:
+        trace.cwd = folder
+        trace.notes.append("the folder of the repository is where it lies now, which the calls name")
+    if trace.cwd is None:
+        trace.cwd = root_among(recording.folders, repo, begun=recording.begun)
     place = Workspace(
         trace.cwd, repo, vocabulary or Vocabulary.load(), lasting_shell=recording.lasting_shell, outputs=recording.outputs, cwd=trace.cwd
     )
@@ -133,11 +141,14 @@ def _reader(path: Path) -> tuple[Any, Any]:
     if inspect.zipped(path):
         return inspect, Source(path)
     source = Source(path)
-    sample = source.sample()
+    peek = peek_at(source)
+    if (found := format_of(peek)) is not None:
+        return Recorded(found), source
+    sample = peek.sample
     for reader in map(_format, FORMATS):
         if reader.matches(sample) or (hasattr(reader, "told_by") and reader.told_by(path)):
             return reader, source
-    raise BadInput(f"{path}: not a trace that can be read: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
+    raise BadInput(f"{path}: not a trace that can be read: {seen(sample)}{tried(FORMATS)}")
 
 
 def _format(name: str) -> Any:
@@ -164,7 +175,7 @@ def _named(recording: Recording, path: Path, number: int) -> None:
             *ENDINGS,
         ):
             if name.endswith(ending):
-                name = name.removesuffix(ending)
+                name = name.removesuffix(ending) or path.absolute().parent.name
                 break
         recording.head.instance_id = name if number == 1 else f"{name}/{number}"
 
@@ -214,9 +225,9 @@ def _folder(folder: Path, on_skip: Callable[[BadInput], None] | None) -> Iterato
                 found += 1
                 yield recording
         except BadInput as error:
-            faults.append(error)
+            faults.append(in_short(error))
             if on_skip:
-                on_skip(error)
+                on_skip(faults[-1])
     if not found:
         why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(ENDINGS)}"
         raise BadInput(f"no traces in the folder {folder}:\n{why}")

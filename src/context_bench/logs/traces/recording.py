@@ -9,43 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
-from context_bench.core.trace import Event, Ranges, Trace
+from context_bench.core.trace import Trace
 from context_bench.logs.source import Source
-
-
-@dataclass(slots=True)
-class ToolCall:
-    """One call of a tool and what came of it.
-
-    `arguments` is an object, or text for tools that take text. `output` is the text that the model was given (`None`: the log has none),
-    `structured` the program's own record of the result. `failed`, `exit_code` and `cut` are what the log says of it, not what the text
-    suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log says the shell is in before it.
-    """
-
-    tool: str
-    arguments: Any
-    ident: str | None = None
-    output: str | None = None
-    structured: Any = None
-    failed: bool | None = None
-    exit_code: int | None = None
-    cut: bool = False
-    cwd: str | None = None
-    lasting_cwd: str | None = None
-    turn: int | None = None
-    t: float | None = None
-    tokens_before: int | None = None
-    sidechain: bool = False
-    place: str | None = None
-    answered: bool = False
-
-    def answer(self, output: str | None, *, failed: bool | None = None, exit_code: int | None = None, structured: Any = None) -> None:
-        """Record the result; a second one for the same call is kept out."""
-        if not self.answered:
-            self.answered, self.output, self.failed, self.exit_code = True, output, failed, exit_code
-            self.structured = structured
+from context_bench.logs.traces.folders import folder_before
+from context_bench.logs.transcripts.claims import claim as claim
+from context_bench.logs.transcripts.record import ToolCall as ToolCall
+from context_bench.logs.values import mapping as mapping
+from context_bench.logs.values import money as money
+from context_bench.logs.values import parsed as parsed
+from context_bench.logs.values import sequence as sequence
+from context_bench.logs.values import texts as texts
+from context_bench.logs.values import whole as whole
 
 
 @dataclass
@@ -65,11 +40,15 @@ class Recording:
     turns: int = 0
     answer_id: str | None = None
     processed: int | None = None
+    folders: list[str] = field(default_factory=list)
+    """Where the shell was after each command, as far as the log tells, and (`begun`) before the first."""
+    begun: bool = False
     _open: dict[str, ToolCall] = field(default_factory=dict)
 
     def call(self, tool: Any, arguments: Any, ident: Any = None, **more: Any) -> ToolCall:
         """A new call; `arguments` in JSON text are parsed."""
         made = ToolCall(tool if isinstance(tool, str) else str(tool), parsed(arguments), ident if isinstance(ident, str) else None, **more)
+        made.lasting_cwd = made.lasting_cwd or (self.folders[-1] if self.folders else None)
         made.turn = made.turn if made.turn is not None else self.turns or None
         made.tokens_before = made.tokens_before if made.tokens_before is not None else self.processed
         self.calls.append(made)
@@ -80,6 +59,16 @@ class Recording:
     def find(self, ident: Any) -> ToolCall | None:
         """The last call with this id."""
         return self._open.get(ident) if isinstance(ident, str) else None
+
+    def ended_in(self, folder: str, call: ToolCall | None) -> None:
+        """Note the folder that the shell was in after a call; of the first one it is worked out where it began."""
+        command = mapping(call.arguments).get("command") if call is not None else None
+        if call is not None and not self.folders and isinstance(command, str):
+            call.lasting_cwd = folder_before(command, folder)
+            self.begun = call.lasting_cwd is not None
+            self.folders += [call.lasting_cwd] if call.lasting_cwd else []
+        if self.folders[-1:] != [folder]:
+            self.folders.append(folder)
 
     def at(self, stamp: float | None) -> float | None:
         """Note that something happened then; returns the moment."""
@@ -117,61 +106,6 @@ def run(agent: str, instance_id: Any, **more: Any) -> Recording:
     """An empty recording; `instance_id` that is no text is taken from the file's name later."""
     named = isinstance(instance_id, str) and bool(instance_id)
     return Recording(Trace(str(instance_id) if named else "", agent=agent), named=named, **more)
-
-
-def parsed(value: Any) -> Any:
-    """Arguments as the model wrote them: JSON text becomes what it says, other text stays."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return load_json(value)
-        except ValueError:
-            return value
-    return value
-
-
-def texts(content: Any, depth: int = 0) -> str | None:
-    """The text of a result: a text, or the text parts of a list of parts; `None` where there is none."""
-    if isinstance(content, str):
-        return content
-    if depth > 4:
-        return None
-    if isinstance(content, Mapping):
-        return texts(content.get("text", content.get("content")), depth + 1)
-    if isinstance(content, list):
-        found = [text for part in content if (text := texts(part, depth + 1)) is not None]
-        return "\n".join(found) if found else None
-    return None
-
-
-def claim(path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False) -> Event:
-    """What a prediction, or the agent about itself, says was read."""
-    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols)
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """`value` if it is an object, else an empty one."""
-    return value if type(value) is dict or isinstance(value, Mapping) else {}
-
-
-def sequence(value: Any) -> list[Any]:
-    """`value` if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def whole(value: Any) -> int | None:
-    """A whole number, or `None`; a text of digits is one."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else None
-    if isinstance(value, str):
-        return int(value) if value.removeprefix("-").isascii() and value.removeprefix("-").isdigit() and len(value) < 16 else None
-    return value if isinstance(value, int) and abs(value) < 2**53 else None
-
-
-def money(value: Any) -> float | None:
-    """US dollars, or `None` for what is no amount."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9 else None
 
 
 def counted(counts: Mapping[str, int]) -> Counter[str]:

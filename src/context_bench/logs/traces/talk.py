@@ -75,13 +75,14 @@ class Talk:
         if isinstance(part, Said):
             self._said(part, t, text_mode, again)
         elif isinstance(part, Result):
-            if (call := self.recording.find(part.ident)) is not None:
+            call = self.recording.find(part.ident)
+            if call is not None:
+                if not call.answered and (told := _SHELL_FOLDER.search(part.content[-2000:])):
+                    self.recording.ended_in(told[1], call)
                 output, code, call.cut = observation(part.content, {}) if not call.answered else ("", None, call.cut)
                 call.answer(output, failed=part.failed, exit_code=code)
             else:
                 self.recording.skip("a result without its call")
-            if self.recording.head.cwd is None and (told := _SHELL_FOLDER.search(part.content[-2000:])):
-                self.recording.head.cwd = told[1]
         elif self.plain is not None:
             output, code, self.plain.cut = observation("\n".join(part.parts), {})
             self.plain.answer(output, exit_code=code)

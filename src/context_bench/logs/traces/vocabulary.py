@@ -56,6 +56,7 @@ class ToolRow:
     command: tuple[str, ...] = ()
     cwd: tuple[str, ...] = ()
     patch: tuple[str, ...] = ()
+    each: tuple[str, ...] = ()
     by: str = ""
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
 
@@ -142,14 +143,14 @@ def _rows(document: Mapping[str, Any], origin: str) -> dict[str, ToolRow]:
 def _row(table: Any, origin: str) -> tuple[ToolRow, list[str]]:
     if not isinstance(table, Mapping):
         raise BadInput(f"{origin}: not a table")
-    known = {"kind", "names", "paths", "ranges", "whole", "command", "cwd", "patch", "by", "kinds"}
+    known = {"kind", "names", "paths", "ranges", "whole", "command", "cwd", "patch", "each", "by", "kinds"}
     if unknown := sorted(set(table) - known):
         raise BadInput(f"{origin}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
     kinds = table.get("kinds", {})
     for kind in [table.get("kind"), *(kinds.values() if isinstance(kinds, Mapping) else [None])]:
         if kind not in _KINDS:
             raise BadInput(f"{origin}: kind is {kind!r}, expected one of {', '.join(_KINDS)}")
-    lists = {key: _words(table.get(key, []), f"{origin}: {key}") for key in ("names", "paths", "whole", "command", "cwd", "patch")}
+    lists = {key: _words(table.get(key, []), f"{origin}: {key}") for key in ("names", "paths", "whole", "command", "cwd", "patch", "each")}
     names = lists.pop("names")
     if not names:
         raise BadInput(f"{origin}: `names` is empty")

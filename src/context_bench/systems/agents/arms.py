@@ -61,7 +61,7 @@ class ArmSpec:
 def parse_arm(text: str) -> ArmSpec:
     """`NAME=` followed by words as a shell splits them: `KEY=VALUE` sets a variable, anything else is a set-up script.
 
-    `base=`, `hr='OPENAI_BASE_URL=http://localhost:8787/v1 HR_MODE=fast'`, `hook=./install-hook.sh`. Raises `BadInput`.
+    `base=`, `hr='OPENAI_BASE_URL=http://localhost:18401/v1 HR_MODE=fast'`, `hook=./install-hook.sh`. Raises `BadInput`.
     """
     name, equals, rest = text.partition("=")
     if not NAME.fullmatch(name):

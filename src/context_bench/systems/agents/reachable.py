@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.llm.reach import unreachable
+from context_bench.llm.transport import Unusable, address_of
 from context_bench.systems.agents.arms import ArmSpec
 
 #: Variables that say where the model is.
 WHERE = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL")
-_SECONDS = 5.0
 
 
 async def require_reachable(arms: Iterable[ArmSpec]) -> None:
@@ -29,20 +27,10 @@ async def require_reachable(arms: Iterable[ArmSpec]) -> None:
 
 async def _require(arm: str, name: str, value: str) -> None:
     try:
-        parts = urlsplit(value)
-        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        host = None
-        parts = urlsplit("")
-    if not host or parts.scheme not in ("http", "https"):
-        raise BadInput(f"arm {arm!r}: {name}={value} is no URL; expected http://HOST:PORT/… or https://…")
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _SECONDS)
-    except (OSError, TimeoutError) as error:
-        said = getattr(error, "strerror", None) or "no connection"
+        address_of(value)
+    except Unusable:
+        raise BadInput(f"arm {arm!r}: {name}={value} is no URL; expected http://HOST:PORT/… or https://…") from None
+    if (reason := await unreachable(value)) is not None:
         raise PreflightFailed(
-            f"arm {arm!r}: nothing listens at {name}={value} ({said}). Start the proxy first, with the tap as its upstream"
-        ) from None
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+            f"arm {arm!r}: nothing listens at {name}={value} ({reason}). Start the proxy first, with the tap as its upstream"
+        )

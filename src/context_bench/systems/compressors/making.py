@@ -12,6 +12,7 @@ from context_bench.core.plugins import build, load_object, parse_spec
 from context_bench.core.protocols import Compressor
 from context_bench.core.registry import registry
 from context_bench.systems.compressors import ADAPTED, COMPRESSORS, SCHEMES
+from context_bench.systems.compressors._simple import as_compressor, check_process
 
 
 def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
@@ -54,16 +55,16 @@ def compressor_for(spec: str | Compressor, **given: Any) -> Compressor:
 
 
 def adapted(made: Any) -> Compressor:
-    """A compressor as it is; a system, as `core.protocols.System` describes it, as one."""
+    """A compressor as it is, or as one if it takes messages or a text alone; a system, as `core.protocols.System` describes it, as one."""
     if callable(getattr(made, "compress", None)):
-        found: Compressor = made
-        return found
+        return as_compressor(made)
     if not _compresses(made):
         raise BadInput(f"an object of type {type(made).__name__} has neither compress() nor process(): it is no compressor")
     from context_bench.systems.compressors.system import SystemCompressor
 
+    check_process(made)
     wrapped: Any = SystemCompressor(made)
-    found = wrapped
+    found: Compressor = wrapped
     return found
 
 

@@ -12,7 +12,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.memory import Hit
 from context_bench.llm.redact import redact
 from context_bench.systems.memories._description import hit_of
-from context_bench.systems.templates import at
+from context_bench.systems.templates import at, names_in
 
 NAME = re.compile(r"\{([a-z_]+)\}")
 ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
@@ -127,6 +127,10 @@ class Description:
         self.faults += [f"no `{name}`: a list of arguments is expected" for name in ("store", "recall") if name not in self.given]
         values |= {name: self.given[name] for name in (*_TEXTS, *_NUMBERS) if name in self.given}
         self.faults += [f"`{name}` is expected to be text" for name in _TEXTS if not isinstance(self.given.get(name, ""), str)]
+        self.faults += [
+            f"`memory_id`: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(ITEM | _ALWAYS))}"
+            for odd in sorted(names_in(self.given.get("memory_id")) - ITEM - _ALWAYS)
+        ]
         for name, kinds in _NUMBERS.items():
             value = self.given.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:

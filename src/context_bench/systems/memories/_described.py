@@ -16,7 +16,7 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.systems.memories._description import OF_ITEM, Description, Step, hit_of
 from context_bench.systems.memories._listed import spoken
 from context_bench.systems.memories.adapting import Answer, as_answer, told
-from context_bench.systems.templates import at, names_in
+from context_bench.systems.templates import at, fill, names_in
 
 _PROBED = 10  # hits in which the last item added is looked for
 _Self = TypeVar("_Self", bound="Described")
@@ -29,11 +29,14 @@ class NotThere(Exception):
 class Described:
     """A memory that a file describes; a subclass says how a step is sent. Replies are read by path.
 
-    What the file has no step for is not offered. Without `delete_all` but with namespaces, `reset` goes on in a new one. `add` sends one
-    step an item. `flush` asks the status, or searches for the last item added, until it is there: never a fixed sleep.
+    What the file has no step for is not offered. Without `delete_all` but with namespaces, `reset` goes on in a new one; with neither, it
+    deletes what this object added, if the file says by which names. `add` sends one step an item. `flush` asks the status, or searches
+    for the last item added, until it is there: never a fixed sleep.
     """
 
     batch: int | None = 1
+    way_apart = "say {namespace} in all of [add], [search] and [answer], or give [delete_all] (or [delete] with an id of ours in [add])"
+    leaves_behind = False  # whether `reset` leaves things where they are, in a namespace that is not used again
     reset: Callable[[], Awaitable[None]]
     delete_all: Callable[[], Awaitable[None]]
 
@@ -42,10 +45,13 @@ class Described:
         self._namespace, self._space, self._round = namespace, None, 0
         self._opening = asyncio.Lock()
         self._last: tuple[Item, str | None] | None = None
+        self._added: dict[str, None] = {}  # the names given to what was added, where `reset` deletes by them
         if "delete_all" in description.steps:
             self.delete_all = self.reset = self._delete_all
         elif description.namespaced:
-            self.reset = self._go_on_elsewhere
+            self.reset, self.leaves_behind = self._go_on_elsewhere, True
+        elif self._deletes_added:
+            self.reset = self._delete_added
 
     _space: str | None
 
@@ -82,6 +88,12 @@ class Described:
         }
         return frozenset(name for name, offered in found.items() if offered)
 
+    @property
+    def _deletes_added(self) -> bool:
+        """Whether to delete one by one is the only way to empty it, and all the names are ours."""
+        steps = self.description.steps
+        return steps["add"].names_its_own and "delete" in steps and "delete_all" not in steps and not self.description.namespaced
+
     def fingerprint(self) -> dict[str, Any]:
         """Everything that can change what is found: the whole file but its patience. It holds no key: files name variables."""
         return {"class": type(self).__name__, **{name: value for name, value in self.description.given.items() if name != "timeout"}}
@@ -101,10 +113,13 @@ class Described:
         dated = "time" in names_in(step.call)
         values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {"content": spoken(item) if dated else told(item)}
         try:
-            ident = at(await self._ask("add", values), step.id)
+            reply, named = await self._sent("add", values)
         except (Failed, NotThere) as error:
             return Receipt(item.id, error=describe(error))
+        ident = str(fill(step.id, named)) if step.names_its_own else at(reply, step.id)
         memory_id = None if ident is None else str(ident)
+        if memory_id is not None and self._deletes_added:
+            self._added[memory_id] = None
         if item.text.strip():
             self._last = item, memory_id
         return Receipt(item.id, memory_id)
@@ -133,11 +148,22 @@ class Described:
 
     async def delete(self, memory_id: str) -> bool:
         """Forget one memory; whether there was one, as far as the memory says."""
-        return await self._there("delete", {"id": memory_id})
+        there = await self._there("delete", {"id": memory_id})
+        self._added.pop(memory_id, None)
+        if self._may_be_last(memory_id):
+            self._last = None
+        return there
 
     async def update(self, memory_id: str, text: str) -> bool:
         """Other text for one memory; whether there was one, as far as the memory says."""
-        return await self._there("update", {"id": memory_id, "content": text, "text": text})
+        there = await self._there("update", {"id": memory_id, "content": text, "text": text})
+        if self._may_be_last(memory_id):
+            self._last = None
+        return there
+
+    def _may_be_last(self, memory_id: str) -> bool:
+        """Whether the last item added may be this one: then nothing is left that `flush` could look for."""
+        return self._last is not None and self._last[1] in (memory_id, None)
 
     async def stats(self) -> dict[str, int]:
         """`items` and `bytes`, as far as the memory tells them."""
@@ -182,6 +208,11 @@ class Described:
             await self._ask("delete_all", {})
         self._space, self._last = None, None
 
+    async def _delete_added(self) -> None:
+        for memory_id in list(self._added):
+            await self.delete(memory_id)
+        self._last = None
+
     async def _go_on_elsewhere(self) -> None:
         self._round += 1
         self._space, self._last = None, None
@@ -196,12 +227,16 @@ class Described:
         return True
 
     async def _ask(self, name: str, values: Mapping[str, Any], seconds: float | None = None) -> Any:
+        return (await self._sent(name, values, seconds))[0]
+
+    async def _sent(self, name: str, values: Mapping[str, Any], seconds: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """The reply, and what stood for the placeholders."""
         step = self._step(name)
         named = {"namespace": f"{self._namespace}-{self._round}" if self._round else self._namespace}
         if "open" in self.description.steps:
             named["space"] = await self._opened(named)
         cleaned = {key: utf8_safe(value) if isinstance(value, str) else value for key, value in {**values, **named}.items()}
-        return await self._send(step, cleaned, self._time_left(seconds))
+        return await self._send(step, cleaned, self._time_left(seconds)), cleaned
 
     async def _opened(self, named: Mapping[str, Any]) -> str:
         """What stands for the namespace on the other side; made once."""

@@ -79,7 +79,8 @@ def _sources(found: Any) -> tuple[str, ...]:
 class Step:
     """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others read the reply.
 
-    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and false.
+    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and false. `id` of "add" may
+    be a template instead: the name that the call gave the memory, for those that keep things under names of ours.
     """
 
     name: str
@@ -94,6 +95,11 @@ class Step:
     equals: Any = None
     items: str | None = None
     bytes: str | None = None
+
+    @property
+    def names_its_own(self) -> bool:
+        """Whether `id` is the name that the call gives, and no path in the reply."""
+        return self.name == "add" and bool(names_in(self.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,9 @@ class Reading:
             return None
         paths = {key: table[key] for key in _PATHS.get(name, ()) if key in table}
         self.faults += [
-            f"[{name}]: {key} is expected to be a path (text), found {v!r:.40}" for key, v in paths.items() if not isinstance(v, str)
+            f"[{name}]: {key} is expected to be a path (text), found {value!r:.40}"
+            for key, value in paths.items()
+            if not isinstance(value, str) or (names_in(value) and (name, key) != ("add", "id"))
         ]
         call = {key: table[key] for key in self._call if key in table}
         for key, value in call.items():
@@ -175,7 +183,7 @@ class Reading:
         allowed = STEPS[name] | (_ALWAYS if "open" in self.given and name != "open" else {"namespace"})
         self.faults += [
             f"[{name}]: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(allowed))}"
-            for odd in sorted(names_in(call) - allowed)
+            for odd in sorted(names_in([call, paths.get("id") if name == "add" else None]) - allowed)
         ]
         if self.faults:
             return Step(name, call) if isinstance(table, Mapping) else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.calling import call, fingerprint, method
+from context_bench.core.calling import call, fingerprint, method, misfit
 from context_bench.core.errors import BadInput, BadReply, Stop
 from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.systems.memories._listed import spoken
@@ -39,9 +39,13 @@ def as_memory(found: Any, name: str | None = None) -> Memory:
     """
     if _is_memory(found):
         memory: Memory = found
+        _checked(memory.name, memory.add, ["items"], "add(items), which gets a list of Item")
+        _checked(memory.name, memory.search, ["query", 1], "search(query, k, *, as_of=None)", as_of=None)
         return memory
     if not isinstance(found, type):
         if method(found, "ingest") and method(found, "query"):
+            _checked(_named(found), found.ingest, ["turns"], "ingest(turns), which gets a list of messages")
+            _checked(_named(found), found.query, ["question"], "query(question)")
             return Answering(found, name)
         if method(found, *_STORE) and method(found, *_SEARCH):
             return Adapted(found, name)
@@ -114,7 +118,7 @@ class Adapted:
     batch: int | None = 1  # the object takes one text at a time
 
     def __init__(self, inner: Any, name: str | None = None) -> None:
-        self._inner = inner
+        self._inner = self.adapted = inner
         self.name = name or _named(inner)
         add, search = method(inner, *_STORE), method(inner, *_SEARCH)
         assert add is not None
@@ -122,6 +126,8 @@ class Adapted:
         self._add, self._search = add, search
         self._about = _parameter(add, ("metadata",))
         self._limit, self._as_of = _parameter(search, _LIMIT), _parameter(search, ("as_of",))
+        _checked(self.name, add, ["text"], "one that takes a text, as in add(text) or add(text, metadata=None)", **self._told_to_add())
+        _checked(self.name, search, ["query", *self._position()], "one that takes a question, as in search(query, k)", **self._most(1))
         offered = {"add", "search"}
         for capability, names in (
             ("delete", ("delete", "forget")),
@@ -165,13 +171,21 @@ class Adapted:
 
     async def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """What the object finds, read by `as_hits`."""
-        options: dict[str, Any] = {}
-        if self._limit:
-            options[self._limit] = k
+        options = self._most(k)
         if self._as_of and as_of is not None:
             options[self._as_of] = as_of
-        positional = [k] if self._limit is None and _positional(self._search) > 1 else []
-        return as_hits(await call(self._search, query, *positional, **options))
+        return as_hits(await call(self._search, query, *self._position(k), **options))
+
+    def _most(self, k: int) -> dict[str, Any]:
+        """The number of hits, where it is asked for by name."""
+        return {self._limit: k} if self._limit else {}
+
+    def _position(self, k: int = 1) -> list[int]:
+        """The number of hits, where it is asked for by position."""
+        return [k] if self._limit is None and _positional(self._search) > 1 else []
+
+    def _told_to_add(self) -> dict[str, Any]:
+        return {self._about: {}} if self._about else {}
 
     async def flush(self, seconds: float | None = None) -> None:
         """Wait until what was added can be found, if the object offers that."""
@@ -197,7 +211,7 @@ class Answering:
     batch: int | None = None
 
     def __init__(self, inner: Any, name: str | None = None) -> None:
-        self._inner = inner
+        self._inner = self.adapted = inner
         self.name = name or _named(inner)
         offered = {"add", "answer"} | ({"namespaces"} if method(inner, "namespace") else set())
         self.capabilities = frozenset(offered)
@@ -235,6 +249,12 @@ async def _flush(inner: Any, seconds: float | None) -> None:
     flush = method(inner, "flush")
     if flush is not None:
         await (call(flush, seconds) if _accepts_one(flush) else call(flush))
+
+
+def _checked(name: str, function: Callable[..., Any], args: Sequence[Any], expected: str, **kwargs: Any) -> None:
+    """`BadInput` for a method that cannot be called as this house does: better said before anything is stored."""
+    if (why := misfit(function, *args, **kwargs)) is not None:
+        raise BadInput(f"memory {name!r} cannot be called: {why}; expected {expected}")
 
 
 def _turn(item: Item) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
+from context_bench.systems.memories._fresh import check_separable, is_separable
 from context_bench.systems.memories._granularity import Provenance, joined
 from context_bench.systems.memories._hits import Shown, rendered
 from context_bench.systems.memories._ingest import Ingest
@@ -304,13 +305,11 @@ class Bridge:
     async def reset(self) -> None:
         """Empty the memory before another group; `BadInput` if it cannot be emptied and holds one."""
         self._ready, held = None, self._ready
-        forget = calling.method(self.memory, "reset", "delete_all")
+        forget = calling.method(self.memory, "reset", "delete_all") if is_separable(self.memory) else None
         if forget is not None:
             await calling.call(forget)
         elif held is not None:
-            raise BadInput(
-                f"memory {self.name!r} has neither namespace(), reset() nor delete_all(): one group's items would be found in the next one"
-            )
+            check_separable(self.memory, self.name)
 
     async def aclose(self) -> None:
         """Close the memory, and the reader unless this is a twin. A twin's namespace is emptied first: it is nobody's afterwards."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Failed, Refused, describe
@@ -29,7 +29,7 @@ from context_bench.systems.memories._command_line import (
 from context_bench.systems.memories._listed import spoken
 from context_bench.systems.memories._program import Finished, run_program
 from context_bench.systems.memories.adapting import told
-from context_bench.systems.templates import at, read_description
+from context_bench.systems.templates import at, fill, names_in, read_description
 
 BINARY = "openclaw-cortex"
 TIMEOUT = 30.0
@@ -43,7 +43,7 @@ class CommandClient:
     where they are not given. Placeholders of `store`: `{content}` (what was said, by whom, and, without a `{time}`, when), `{text}`,
     `{id}`, `{role}`, `{speaker}`, `{time}`, `{session}`; of `recall`: `{query}`, `{limit}`, `{budget}` (tokens: `budget_per_item` for each
     of at most `budget_items` results); of all: `{namespace}`, which keeps groups apart. `memory_id`: path to the new memory's id in the
-    JSON that `store` writes.
+    JSON that `store` writes, or a template such as `{namespace}-{id}` where `store` gives it its name.
 
     Every call ends after `timeout` seconds, or when the run or example has to end. Raises `Unreachable` (no such program), `TimedOut` (it
     and all that it started are killed), `Refused` (exit status ≠ 0; or arguments that are not handed over at all: an empty text, a limit
@@ -166,6 +166,13 @@ class CommandClient:
         }
         return frozenset(name for name, offered in found.items() if offered)
 
+    way_apart: ClassVar[str] = "say {namespace} in `store` and `recall`, or give `reset`"
+
+    @property
+    def can_reset(self) -> bool:
+        """Whether there is a command that empties the store; `reset` is there for every client."""
+        return self.reset_command is not None
+
     @property
     def _namespaced(self) -> bool:
         return all("namespace" in command.names() for command in (self.store_command, self.recall_command))
@@ -193,14 +200,17 @@ class CommandClient:
         texts = {name: getattr(item, name) or "" for name in ("text", "id", "role", "speaker", "time", "session")}
         content = spoken(item) if "timestamps" in self.capabilities else told(item)
         try:
-            done = self._call("store", self.store_command, {"content": content, **texts})
-            return Receipt(item.id, self._new_id(done))
+            values = {"content": content, **texts}
+            done = self._call("store", self.store_command, values)
+            return Receipt(item.id, self._new_id(done, {**values, "namespace": self.in_namespace}))
         except Failed as error:
             return Receipt(item.id, error=describe(error))
 
-    def _new_id(self, done: Finished) -> str | None:
+    def _new_id(self, done: Finished, values: Mapping[str, str]) -> str | None:
         if self.memory_id is None:
             return None
+        if names_in(self.memory_id):
+            return str(fill(self.memory_id, values))
         found = at(read_json(done.out, "store"), self.memory_id)
         return None if found is None else str(found)
 

@@ -42,6 +42,7 @@ class _Checkup:
     mark: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     findings: list[Finding] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)  # ids that were deleted
 
     @property
     def items(self) -> list[Item]:
@@ -95,7 +96,7 @@ async def examine(memory: Memory, *, force: bool = False, seconds: float = 60.0)
     if "namespaces" not in capabilities and "delete" not in capabilities and not force:
         raise BadInput(
             f"memory {memory.name!r} has neither namespaces nor delete: what the examination adds would stay in it; "
-            "give force if that may be (a store of its own is better)"
+            "give --force (in Python force=True) if that may be; a store of its own is better"
         )
     named = f"doctor-{uuid.uuid4().hex[:12]}"
     begun: list[Finding] = []
@@ -273,6 +274,8 @@ async def _deleted(checkup: _Checkup) -> None:
         checkup.tell("delete", "n/a", "add gave no id to delete by")
         return
     _, took = await checkup.timed("delete", method(checkup.memory, "delete"), ident)
+    if took is not None:
+        checkup.gone.add(ident)
     if took is None or "search" not in checkup.memory.capabilities:
         return
     hits, _ = await _look(checkup, "delete", checkup.memory, gone.text)
@@ -296,22 +299,48 @@ async def _flushed_again(checkup: _Checkup, name: str) -> bool:
 
 async def _tidied(checkup: _Checkup, *, fresh: bool) -> None:
     """Take away what was added; a namespace of our own is emptied, anything else item by item."""
-    forget = method(checkup.memory, "reset", "delete_all") if fresh else None
-    if forget is not None:
-        _, took = await checkup.timed("tidy up", forget)
-        if took is not None:
-            checkup.tell("tidy up", "ok", "its namespace is empty again", seconds=took)
+    memory = checkup.memory
+    if fresh and not getattr(memory, "leaves_behind", False) and await _emptied(checkup):
         return
-    left = [receipt for receipt in checkup.receipts if receipt.error is None]
-    if "delete" not in checkup.memory.capabilities or any(receipt.memory_id is None for receipt in left):
-        if left:
-            checkup.tell("tidy up", "warn", f"{len(left)} canaries stay in it; each says {checkup.mark!r}")
+    left = [receipt for receipt in checkup.receipts if receipt.error is None and receipt.memory_id not in checkup.gone]
+    delete: Callable[..., Awaitable[Any] | Any] | None = method(memory, "delete") if "delete" in memory.capabilities else None
+    if not left and not checkup.gone:
+        checkup.tell("tidy up", "n/a", f"nothing was acknowledged; should something be there all the same, it says {checkup.mark!r}")
         return
-    delete: Callable[..., Awaitable[Any] | Any] | None = method(checkup.memory, "delete")
+    stay = 0
     for receipt in left:
-        with suppress(Exception):  # one is gone already
-            await call(delete, receipt.memory_id)  # type: ignore[arg-type]
-    checkup.tell("tidy up", "ok", "the canaries were deleted")
+        stay += delete is None or receipt.memory_id is None or not await _taken_away(delete, receipt.memory_id)
+    if stay:
+        checkup.tell("tidy up", "warn", f"{stay} canaries stay in it; each says {checkup.mark!r}")
+    else:
+        checkup.tell("tidy up", "ok", "the canaries were deleted")
+
+
+async def _emptied(checkup: _Checkup) -> bool:
+    """Whether its namespace is empty again, or could not be emptied and that was said; not if it offers no emptying."""
+    forget = method(checkup.memory, "reset", "delete_all")
+    if forget is None:
+        return False
+    started = SYSTEM_CLOCK.monotonic()
+    try:
+        await call(forget)
+    except Stop:
+        raise
+    except NotSupported:
+        return False
+    except Exception as error:
+        return not checkup.tell("tidy up", "fail", describe(error), seconds=SYSTEM_CLOCK.monotonic() - started)
+    return checkup.tell("tidy up", "ok", "its namespace is empty again", seconds=SYSTEM_CLOCK.monotonic() - started)
+
+
+async def _taken_away(delete: Callable[..., Awaitable[Any] | Any], memory_id: str) -> bool:
+    try:
+        await call(delete, memory_id)
+    except Stop:
+        raise
+    except Exception:  # however it refuses
+        return False
+    return True
 
 
 def _says(hit: Hit, item: Item) -> bool:

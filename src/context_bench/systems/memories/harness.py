@@ -71,8 +71,7 @@ def run_harness(
     summary = summarize(BENCHMARKS.get(benchmark, benchmark), results, k, run.failures, k2)
     if summary.k2:
         summary.recall_at_k2 = deep / len(results)
-    if results:
-        summary.mode = ACCUMULATE if accumulate else PER_PAIR
+    summary.mode = ACCUMULATE if accumulate else PER_PAIR
     return summary
 
 

@@ -54,7 +54,7 @@ class HTTPMemory(Described):
     [add]
     path = "/v1/users/{namespace}/notes"          # method = "POST"
     body = {text = "{content}", metadata = {source_id = "{id}", time = "{time}"}}
-    id = "id"
+    id = "id"                                     # or the name that the call gave: "{namespace}-{id}"
     [search]
     path = "/v1/users/{namespace}/search"
     body = {query = "{query}", limit = "{k}"}

@@ -11,13 +11,15 @@ from context_bench.core.memory import Memory
 from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
 from context_bench.core.registry import registry
 from context_bench.systems.memories import BUILTINS, SCHEMES
+from context_bench.systems.memories._fresh import separable
 from context_bench.systems.memories.adapting import as_memory
 
 
 def make_memory(
     spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None, prices: Any = None, limiter: Any = None
 ) -> Memory:
-    """The memory that `spec` names; an object is adapted as it is.
+    """The memory that `spec` names; an object is adapted as it is. A class of the user's whose instances can be neither separated nor
+    emptied is instantiated anew for each namespace.
 
     What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered as
     "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
@@ -32,10 +34,15 @@ def make_memory(
         return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
     target = _target(parsed)
     if isinstance(target, type) or inspect.isroutine(target):
-        return as_memory(_called(target, parsed, (), given))
+        ours = parsed.scheme != "py" and registry.find("memory", parsed.target) is None
+        return _made(target, parsed, given) if ours else separable(lambda: _made(target, parsed, given))
     if parsed.options:
         raise BadInput(f"{spec!r} is an object of type {type(target).__name__}, which takes no options")
     return as_memory(target)
+
+
+def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -> Memory:
+    return as_memory(_called(target, spec, (), given))
 
 
 def calls_models(spec: Any) -> bool:
@@ -65,7 +72,8 @@ def _target(spec: PluginSpec) -> Any:
 
 def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What `make` makes of the options, and of what this command was given for everybody."""
-    check_options("memory", spec, make)
+    hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
+    check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
     taken = _parameters(make)
     options = {name: value for name, value in given.items() if value is not None and name in taken} | spec.options
     try:
@@ -73,15 +81,11 @@ def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], 
     except ContextBenchError:
         raise
     except TypeError as error:
-        if unknown := sorted(set(options) - taken):
-            own = ", ".join(sorted(taken - set(given) - {"self", "space"})) or "none"
-            hint = "; how many hits are asked for is said by --k" if "k" in unknown else ""
-            raise BadInput(f"memory {spec.text!r} has no option {', '.join(unknown)}; its options: {own}{hint}") from None
         raise BadInput(f"memory {spec.text!r} could not be made: {error}") from error
 
 
-def _parameters(make: Callable[..., Any]) -> set[str]:
+def _parameters(make: Callable[..., Any]) -> list[str]:
     try:
-        return set(inspect.signature(make).parameters)
+        return list(inspect.signature(make).parameters)
     except (TypeError, ValueError):
-        return set()
+        return []

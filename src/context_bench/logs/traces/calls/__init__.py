@@ -3,6 +3,7 @@
 What the output shows counts before what the arguments ask for; where the two disagree the output wins and `Workspace.counts` says so.
 """
 
+from context_bench.logs.traces.calls.batches import parts_of
 from context_bench.logs.traces.calls.commands import command_of
 from context_bench.logs.traces.calls.turning import events_of_call
 from context_bench.logs.traces.calls.workspace import Workspace
@@ -11,4 +12,5 @@ __all__ = [
     "Workspace",
     "command_of",
     "events_of_call",
+    "parts_of",
 ]

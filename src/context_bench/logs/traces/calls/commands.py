@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from context_bench.core.trace import Event, EventKind, Ranges
 from context_bench.logs.shell import ShellReads, read_shell
+from context_bench.logs.shell.complaints import complaints
 from context_bench.logs.traces import outputs
 from context_bench.logs.traces.calls.editing import patched_paths
 from context_bench.logs.traces.calls.workspace import Handled
@@ -116,7 +117,7 @@ def _interpreted(one: Handled, command: str, cwd: str, code: int | None) -> Shel
     result = read_shell(command, cwd, place.repo, output=one.text, exit_code=code, root=place.root)
     if place.edits and not shows_old_version(command):
         # the files as they are now make a repository of their own, which is dear: it is asked where it can matter
-        named = (*result.reads, *(place.locate(name, cwd) for name in result.unresolved))
+        named = (*result.reads, *(place.locate(name, place.root or cwd) for name in result.absent))
         if any(path in place.edits.differing for path in named):
             result = read_shell(command, cwd, place.edits, output=one.text, exit_code=code, root=place.root)
     return result
@@ -126,13 +127,16 @@ def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Ev
     """What a command read or searched, and what it tried to and could not."""
     place = one.place
     kind: EventKind = "search" if result.kind == "search" else "read"
-    gone = [path for name in outputs.missing(one.text or "") if (path := place.locate(name, cwd)) is not None]
+    refused, _ = complaints(one.text or "")
+    absent = [path for name in result.absent if refused or not result.ok if (path := place.locate(name, base)) is not None]
+    # what the shell's interpreter did not open is looked for where the command ended
+    others = [path for name in refused if name not in result.unresolved and (path := place.locate(name, result.new_cwd or cwd)) is not None]
     events: list[Event] = []
     failed: list[str] = []
     for name, lines in result.reads.items():
         if (path := place.locate(name or ".", base)) is None:
             continue
-        if not result.ok or path in gone or any(path.endswith("/" + end) for end in gone):
+        if not result.ok or path in absent or path in others:
             failed.append(path)
             continue
         if lines == "unknown" and kind == "search" and place.known is None:
@@ -141,9 +145,8 @@ def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Ev
             ranges: Ranges = None if lines == "unknown" else lines
             events.append(one.event(kind, path, ranges, result.provenance, one.asked, cut=result.truncated))
     read = {event.path for event in events}
-    known = [] if result.ok and not gone else [path for name in result.unresolved if (path := place.locate(name, cwd)) is not None]
-    failed += [path for path in (known or gone) if not any(other.endswith("/" + path) for other in failed)]
-    return events + [one.event("read", path, None, "command", ok=False) for path in dict.fromkeys(failed) if path not in read]
+    missed = dict.fromkeys([*failed, *absent, *others])
+    return events + [one.event("read", path, None, "command", ok=False) for path in missed if path not in read]
 
 
 def _printed(one: Handled, searched: str, base: str) -> list[Event]:

@@ -32,7 +32,7 @@ def events_of_edit(one: Handled) -> list[Event]:
     else:
         named = one.row.paths_of(one.call.arguments)
     paths = [path for name in named if (path := one.place.locate(name, one.folder)) is not None]
-    ranges = _edited(one.call.structured) if len(paths) == 1 else None
+    ranges = (_edited(one.call.structured) or _replaced(one.call.arguments)) if len(paths) == 1 else None
     return [one.event("edit", path, ranges, "edit", "claimed", ok=ok) for path in paths]
 
 
@@ -41,6 +41,15 @@ def patched_paths(one: Handled, patch: str) -> list[str]:
     names = [hit[1] or hit[2] or hit[3] or hit[4] for hit in _PATCHED.finditer(patch)]
     paths = [path for name in names if name != "/dev/null" and (path := one.place.locate(name.strip(), one.folder)) is not None]
     return list(dict.fromkeys(paths))
+
+
+def _replaced(arguments: Any) -> Ranges:
+    """The lines that an edit puts a new text in the place of, by its arguments."""
+    given = mapping(arguments)
+    first, last = whole(given.get("start_line")), whole(given.get("end_line"))
+    if first is None or first < 1 or not isinstance(given.get("new_text"), str):
+        return None
+    return ((first, first if last is None else last),) if last is None or last >= first else None
 
 
 def _edited(record: Any) -> Ranges:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from context_bench.core.trace import Event
+from context_bench.logs.traces.calls.batches import parts_of
 from context_bench.logs.traces.calls.commands import events_of_command, restores_old_version, shows_old_version
 from context_bench.logs.traces.calls.editing import events_of_edit
 from context_bench.logs.traces.calls.reading import events_of_read
@@ -26,6 +28,14 @@ def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
         row = ToolRow("none")
     if call.lasting_cwd is not None:
         place.cwd = call.lasting_cwd
+    made = [event for part in parts_of(call, row) for event in _events(part, row, foreign, step, place)]
+    if call.then is not None:
+        made += events_of_call(_following(call, call.then), step, place)
+    return made or [Handled(call, step, row, place, foreign, None).event("other", None, None, "args", "listed", ok=not call.failed)]
+
+
+def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: Workspace) -> list[Event]:
+    """What one thing did that a call does."""
     one = Handled(call, step, row, place, foreign, _bounded(call))
     kind = row.kind_of(call.arguments)
     made = _BY_KIND[kind](one)
@@ -33,7 +43,12 @@ def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
         changed = [event.path for event in made if event.kind == "edit" and event.ok and event.path]
         _in_base(one, place.edits, made)
         _carry_out(one, place.edits, kind, changed)
-    return made or [one.event("other", None, None, "args", "listed", ok=not call.failed)]
+    return made
+
+
+def _following(call: ToolCall, then: ToolCall) -> ToolCall:
+    """What a call did afterwards, as a part of it."""
+    return replace(then, ident=call.ident, turn=call.turn, t=call.t, tokens_before=call.tokens_before, sidechain=call.sidechain, then=None)
 
 
 def _bounded(call: ToolCall) -> str | None:

@@ -28,7 +28,7 @@ def from_values(values: Iterable[Any]) -> Iterator[Recording]:
         name = text(line.get("session_id")) or next(reversed(runs), "")
         one = runs.get(name)
         if one is None:
-            one = runs[name] = ClaudeRun()
+            one = runs[name] = ClaudeRun(log_format="claude-code-stream")
         if why := _take(line, one):
             one.recording.skip(why)
     yield from (one.finished() for one in runs.values() if one.recording.told)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from context_bench.logs.claude_kinds import unread
 from context_bench.logs.formats.claude_code_transcript import matches as matches
-from context_bench.logs.source import Source
+from context_bench.logs.source import Source, is_note
 from context_bench.logs.traces.claude import ClaudeRun
 from context_bench.logs.traces.recording import Recording, mapping
 from context_bench.logs.values import text
@@ -30,7 +31,9 @@ def recordings(source: Source) -> Iterator[Recording]:
 
 
 def beside(path: Path) -> bool:
-    """Whether a file is a sub-agent's that is read along with its session's."""
+    """Whether a file is a sub-agent's that is read along with its session's, or describes one."""
+    if is_note(path):
+        return True
     return path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
 
 
@@ -39,7 +42,8 @@ def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
         line = mapping(value)
         session = text(line.get("sessionId"))
         if session is None:
-            source.skip(f"type {str(line.get('type'))[:40]}")
+            if why := unread(line.get("type")):
+                source.skip(why)
             continue
         one = runs.get(session)
         if one is None:
@@ -51,7 +55,7 @@ def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
 def _take(line: Mapping[str, Any], one: ClaudeRun) -> str | None:
     kind, message = line.get("type"), line.get("message")
     if kind not in ("user", "assistant"):
-        return f"type {str(kind)[:40]}"
+        return unread(kind)
     if not isinstance(message, Mapping):
         return f"{kind} without a message"
     if line.get("isApiErrorMessage") or message.get("model") == "<synthetic>":

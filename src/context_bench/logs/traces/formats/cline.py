@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
 from context_bench.logs.source import Source
 from context_bench.logs.traces.claude import ClaudeRun
@@ -45,6 +46,14 @@ def recordings(source: Source) -> Iterator[Recording]:
         yield bare.finished()
 
 
+def _result(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A result as the model was given it: tools that do several things return a list of what came of each, which is sent as JSON."""
+    content = block.get("content")
+    if isinstance(content, list) and content and all("query" in part and "success" in part for part in map(mapping, content)):
+        return {**block, "content": canonical_json(content)}
+    return block
+
+
 def _session(row: Mapping[str, Any]) -> Recording:
     one = ClaudeRun(run("cline", None, lasting_shell=False))
     one.recording.head.cwd = text(row.get("cwd"))
@@ -66,6 +75,6 @@ def _message(message: Mapping[str, Any], one: ClaudeRun) -> None:
         if (cost := money(told.get("cost"))) is not None:
             one.recording.head.cost = (one.recording.head.cost or 0.0) + cost
     elif message.get("role") == "user":
-        one.user(line, message, None)
+        one.user(line, {**message, "content": [_result(mapping(block)) for block in sequence(message.get("content"))]}, None)
     else:
         one.recording.skip(f"role {str(message.get('role'))[:30]}")

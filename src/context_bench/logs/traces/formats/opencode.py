@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.records import Usage
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, money, run, texts, whole
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.transcripts.opencode_parts import usage_of
+from context_bench.logs.values import seconds, text
 
 NAME = "opencode"
 
@@ -56,16 +56,6 @@ def _tool(part: Mapping[str, Any], one: Recording, t: float | None) -> None:
 
 
 def _finished(part: Mapping[str, Any], one: Recording) -> None:
-    tokens = mapping(part.get("tokens"))
-    cache = mapping(tokens.get("cache"))
-    plain, made, read, written = (
-        count(tokens.get("input")),
-        count(tokens.get("output")),
-        count(cache.get("read")),
-        count(cache.get("write")),
-    )
-    whole_prompt = None if plain is None else plain + (read or 0) + (written or 0)
-    usage = Usage(whole_prompt, made, read, written, count(tokens.get("reasoning")))
-    one.billed(None if usage == Usage() else usage)
+    one.billed(usage_of(part.get("tokens")))
     if (cost := money(part.get("cost"))) is not None:
         one.head.cost = (one.head.cost or 0.0) + cost

@@ -96,53 +96,43 @@ def _result(row: Mapping[str, Any]) -> Recording:
 def _events(events: Iterable[Any], one: Recording) -> None:
     by_id: dict[Any, ToolCall] = {}
     last: ToolCall | None = None
-    state: dict[str, str | None] = {"cwd": None}
     for event in map(mapping, events):
         t = one.at(seconds(event.get("timestamp")))
         if str(event.get("kind", "")).endswith(("Event", "Observation")):
             _v1(event, one, t)
         elif "action" in event:
-            last = _action(event, one, t, by_id, state["cwd"])
+            last = _action(event, one, t, by_id)
         elif "observation" in event:
-            _observation(event, one, by_id, last, state)
+            _observation(event, one, by_id, last)
         else:
             one.skip("an event of an unknown kind")
 
 
-def _action(event: Mapping[str, Any], one: Recording, t: float | None, by_id: dict[Any, ToolCall], cwd: str | None) -> ToolCall | None:
+def _action(event: Mapping[str, Any], one: Recording, t: float | None, by_id: dict[Any, ToolCall]) -> ToolCall | None:
     name = event.get("action")
     if name in _TALK or event.get("source") in ("user", "environment"):
         return None
     asked = mapping(event.get("tool_call_metadata"))
     one.turns += 1
-    call = one.call(name, event.get("args"), asked.get("tool_call_id"), t=t, lasting_cwd=cwd)
+    call = one.call(name, event.get("args"), asked.get("tool_call_id"), t=t)
     call.place = str(event["id"]) if isinstance(event.get("id"), int | str) else None
     if isinstance(event.get("id"), int | str):
         by_id[event["id"]] = call
     return call
 
 
-def _observation(
-    event: Mapping[str, Any], one: Recording, by_id: dict[Any, ToolCall], last: ToolCall | None, state: dict[str, str | None]
-) -> None:
+def _observation(event: Mapping[str, Any], one: Recording, by_id: dict[Any, ToolCall], last: ToolCall | None) -> None:
     cause = event.get("cause")
     call = by_id.get(cause) if isinstance(cause, int | str) and not isinstance(cause, bool) else last
     extras = mapping(event.get("extras"))
     meta = mapping(extras.get("metadata"))
     if (after := text(meta.get("working_dir"))) is not None:
-        if one.head.cwd is None and state["cwd"] is None and call is not None and not _moves(call):
-            one.head.cwd = after
-        state["cwd"] = after
+        one.ended_in(after, call)
     if call is None:
         return
     code = whole(meta.get("exit_code", extras.get("exit_code")))
     failed = True if event.get("observation") == "error" else None
     call.answer(texts(event.get("content")) or "", failed=failed, exit_code=None if code == -1 else code)
-
-
-def _moves(call: ToolCall) -> bool:
-    command = mapping(call.arguments).get("command")
-    return isinstance(command, str) and bool(re.search(r"\b(?:cd|pushd)\b", command))
 
 
 def _v1(event: Mapping[str, Any], one: Recording, t: float | None) -> None:
@@ -161,7 +151,10 @@ def _v1(event: Mapping[str, Any], one: Recording, t: float | None) -> None:
         if call is None:
             one.skip("a result without its call")
             return
-        code = whole(seen.get("exit_code", mapping(seen.get("metadata")).get("exit_code")))
+        meta = mapping(seen.get("metadata"))
+        if (after := text(meta.get("working_dir"))) is not None:
+            one.ended_in(after, call)
+        code = whole(seen.get("exit_code", meta.get("exit_code")))
         output = texts(seen.get("content", seen.get("output")))
         call.answer(output or "", failed=True if seen.get("is_error") else None, exit_code=None if code == -1 else code)
     elif kind in ("UserRejectObservation", "AgentErrorEvent"):

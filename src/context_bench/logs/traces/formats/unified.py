@@ -36,7 +36,9 @@ def recordings(source: Source) -> Iterator[Recording]:
         head.repo, head.commit = text(row.get("repo_url")), text(row.get("commit"))
         steps = sequence(told.get("pred_steps"))
         for number, step in enumerate(map(mapping, steps), 1):
-            head.events += _claims(step.get("files"), step.get("spans"), step.get("symbols"), number)
+            found = _claims(step.get("files"), step.get("spans"), step.get("symbols"), number)
+            # a step that found nothing is a step all the same
+            head.events += found or [Event(number, None, "read", "prediction", None, None, "self_report", "shown")]
         head.steps = len(steps) or None
         if any(told.get(name) is not None for name in ("pred_files", "pred_spans", "pred_symbols")):
             head.final = _claims(told.get("pred_files"), told.get("pred_spans"), told.get("pred_symbols"), max(1, len(steps)))
@@ -51,7 +53,10 @@ def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
             if first is not None and last is not None:
                 lines.setdefault(str(path), []).append((first, last))
     names = {str(path): tuple(str(name) for name in sequence(found)) for path, found in mapping(symbols).items()}
-    every = dict.fromkeys([*(path for path in sequence(files) if isinstance(path, str)), *lines, *names])
+    listed = dict.fromkeys(path for path in sequence(files) if isinstance(path, str))
     return [
-        claim(path, tuple(lines[path]) if path in lines else None, step, "prediction", names.get(path, ()), shown=True) for path in every
+        claim(
+            path, tuple(lines[path]) if path in lines else None, step, "prediction", names.get(path, ()), shown=True, named=path in listed
+        )
+        for path in dict.fromkeys([*listed, *lines, *names])
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Room:
         self._used: dict[str, None] = {}  # labels of places that were filled, in order
         self._open = False
         self._settles = True
+        self._ours: dict[str, None] = {}  # the memory's names of what was added, where they are the only way to take it back
 
     # --- opening and leaving ---
 
@@ -98,6 +99,9 @@ class Room:
         for label in self._used:
             with suppress(Exception):
                 await self.forget(await self.place(label))
+        for memory_id in self._ours:
+            with suppress(Exception):
+                await self.lane.call(getattr(self.base, "delete"), memory_id)  # noqa: B009 - optional in the protocol
         with suppress(Exception):
             await self.close()
         self.lane.close()
@@ -120,17 +124,29 @@ class Room:
 
     # --- calls ---
 
+    def handed(self, item: Item) -> Item:
+        """The item under an id that no other run and no other suite hands over: some memories keep things under it."""
+        return replace(item, id=f"{self._token}-{item.id}")
+
+    def note(self, memory_ids: Iterable[str | None]) -> None:
+        """Remember what to take back in the end, where a namespace cannot be emptied."""
+        if self.has("delete") and not self.has("namespaces") and not self.has("delete_all"):
+            self._ours.update(dict.fromkeys(each for each in memory_ids if each is not None))
+
     async def add(self, memory: Memory, items: Sequence[Item], lane: Lane | None = None) -> list[Receipt]:
         """Hand items over, in calls of the size that the memory likes; one receipt an item, in order."""
         size = getattr(memory, "batch", 50) or max(1, len(items))
+        handed = [self.handed(item) for item in items]
         receipts: list[Receipt] = []
         for start in range(0, len(items), size):
-            found = await (lane or self.lane).call(memory.add, items[start : start + size])
+            found = await (lane or self.lane).call(memory.add, handed[start : start + size])
             if not isinstance(found, list | tuple) or not all(isinstance(each, Receipt) for each in found):
                 raise BadReply(f"add() gave {type(found).__name__}, expected one Receipt an item")
             receipts += found
+        self.note(receipt.memory_id for receipt in receipts)
         by_item = {receipt.item_id: receipt for receipt in receipts}
-        return [by_item.get(item.id, Receipt(item.id, error="no receipt")) for item in items]
+        missing = Receipt("", error="no receipt")
+        return [replace(by_item.get(sent.id, missing), item_id=item.id) for item, sent in zip(items, handed, strict=True)]
 
     async def flush(self, memory: Memory) -> None:
         """Wait until what was added can be found."""
@@ -151,7 +167,8 @@ class Room:
         found = await (lane or self.lane).call(memory.search, query, k or self.k, **options)
         if not isinstance(found, list | tuple) or not all(isinstance(hit, Hit) for hit in found):
             raise BadReply(f"search() gave {type(found).__name__}, expected a list of hits")
-        return list(found)
+        mark = f"{self._token}-"
+        return [replace(hit, source_ids=tuple(each.removeprefix(mark) for each in hit.source_ids)) for hit in found]
 
     async def finds(self, memory: Memory, query: str, *words: str) -> bool:
         """Whether a search finds something that says all of `words`."""
@@ -185,14 +202,24 @@ class Room:
             raise NotSupported("neither receipts nor hits name an id of what is kept")
         return list(dict.fromkeys(named))
 
+    async def stats(self, memory: Memory) -> dict[str, Any]:
+        """What the memory tells of its size; nothing if it does not offer that."""
+        stats = method(memory, "stats")
+        if stats is None:
+            return {}
+        try:
+            found = await self.lane.call(stats)
+        except NotSupported:  # told in a file that has no such step
+            return {}
+        return found if isinstance(found, dict) else {}
+
     async def files(self, memory: Memory) -> list[Path]:
         """The files that the memory says it writes: `files()`, `stats()["path"]` or `path`, with all that begins with the same name."""
         told: Any = None
         if (listing := method(memory, "files")) is not None:
             told = await self.lane.call(listing)
-        elif (stats := method(memory, "stats")) is not None:
-            found = await self.lane.call(stats)
-            told = found.get("path") if isinstance(found, dict) else None
+        else:
+            told = (await self.stats(memory)).get("path")
         if told is None:
             told = getattr(memory, "path", None)
         listed = told if isinstance(told, list | tuple | set | frozenset) else [told]
@@ -203,9 +230,7 @@ async def check_empty(room: Room) -> None:
     """`BadInput` if the memory has no namespaces and holds something: what a person keeps is nothing to experiment with."""
     if room.has("namespaces") or room.own is not None:
         return
-    stats = method(room.base, "stats")
-    found = await room.lane.call(stats) if stats is not None else {}
-    held = found.get("items") if isinstance(found, dict) else None
+    held = (await room.stats(room.base)).get("items")
     if not isinstance(held, int) and room.has("search"):
         held = len(await room.search(room.base, "What do you remember?", 1))
     if held:

@@ -37,6 +37,7 @@ class _Ended:
     status: int
     acknowledged: list[str]
     errors: str
+    memory_ids: list[str | None]
 
 
 @dataclass(slots=True)
@@ -75,7 +76,8 @@ async def probe(room: Room, sheet: Sheet) -> None:
 
 def _items(room: Room) -> list[Item]:
     return [
-        Item(f"{room.facts.word()}", room.facts.long(600, room.facts.word(), room.facts.word())) for _ in range(max(4, room.times(_ITEMS)))
+        room.handed(Item(room.facts.word(), room.facts.long(600, room.facts.word(), room.facts.word())))
+        for _ in range(max(4, room.times(_ITEMS)))
     ]
 
 
@@ -105,9 +107,11 @@ async def _looked_up(room: Room, items: Sequence[Item], ended: _Ended, label: st
     await room.enter()
     try:
         memory: Memory = await room.place(label)
+        room.note(ended.memory_ids)
         for item in items[: len(ended.acknowledged) + 2]:  # more cannot have been begun
             head, tail = _ends(item)
             hits = [hit for hit in await room.search(memory, item.text) if head in hit.text or tail in hit.text]
+            room.note(hit.memory_id for hit in hits)
             if not hits and item.id in ended.acknowledged:
                 lost.missing.append(f"item {items.index(item) + 1} of {len(ended.acknowledged)} acknowledged is gone")
             elif hits and not whole(item.text, hits):
@@ -206,7 +210,9 @@ class _Nursery:
             raise TimedOut(f"storing {len(items)} items in a child process had not ended after {limit:g} s") from None
 
     async def _told(self, process: asyncio.subprocess.Process) -> _Ended:
-        acknowledged, errors = [], ""
+        acknowledged: list[str] = []
+        memory_ids: list[str | None] = []
+        errors = ""
         assert process.stdout is not None
         while line := await process.stdout.readline():
             try:
@@ -217,9 +223,10 @@ class _Nursery:
                 self._child = int(told["pid"])
             elif "id" in told:
                 acknowledged.append(str(told["id"]))
+                memory_ids.append(told.get("memory_id"))
             elif "error" in told:
                 errors = str(told["error"])[:300]
             elif "status" in told:
                 self._child = None
-                return _Ended(int(told["status"]), acknowledged, errors)
+                return _Ended(int(told["status"]), acknowledged, errors, memory_ids)
         raise SystemFailed("the process that starts the children ended")

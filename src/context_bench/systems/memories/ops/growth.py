@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import TimedOut, describe
-from context_bench.core.memory import Hit, Item, Memory, NotSupported
+from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.systems.memories.ops._calls import Lane
 from context_bench.systems.memories.ops._facts import Fact, says
 from context_bench.systems.memories.ops._room import Room
@@ -141,9 +142,7 @@ def _measures(sheet: Sheet, grown: _Grown) -> None:
 
 async def _size(room: Room, memory: Memory) -> tuple[int | None, int | None]:
     """Items and bytes, as far as they are told."""
-    stats = method(memory, "stats")
-    found: Any = await room.lane.call(stats) if stats is not None else None
-    told = found if isinstance(found, dict) else {}
+    told = await room.stats(memory)
     items, size = ((told.get(name) if isinstance(told.get(name), int) else None) for name in ("items", "bytes"))
     if size is None and (files := await room.files(memory)):
         size = sum(path.stat().st_size for path in files if path.exists())
@@ -295,7 +294,7 @@ async def _echo(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None
 async def _deadline(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
     """Every call comes back in time, one way or the other. A call that does not is left behind and said to be `TimedOut`."""
     late: list[str] = []
-    extra = Item("deadline", room.facts.fact().text)
+    extra = room.handed(Item("deadline", room.facts.fact().text))
     calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [("add", memory.add, ([extra],))]
     calls += [("search", memory.search, (fact.question, room.k)) for fact in grown.facts[:10]]
     flush = method(memory, "flush")
@@ -305,7 +304,9 @@ async def _deadline(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> 
     for name, function, args in calls:
         begun = room.clock.monotonic()
         try:
-            await room.lane.call(function, *args)
+            found = await room.lane.call(function, *args)
+            if name == "add":
+                room.note(receipt.memory_id for receipt in found or () if isinstance(receipt, Receipt))
         except TimedOut as error:
             late.append(f"{name}: {describe(error)}")
             if len(late) == 2:  # as sure as after all of them, and sooner
@@ -348,10 +349,14 @@ async def _faults(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> No
     if not room.has("persistent"):
         sheet.without("asked when closed", "what it held ends with it, so to find nothing is true then")
     else:
+        base = room.base
         await room.close()
         try:
             await _asked_broken(room, sheet, "asked when closed", memory, fact, before, proof)
         finally:
+            if (close := method(base, "aclose", "close")) is not None:  # asking may have opened it again
+                with suppress(Exception):
+                    await room.lane.call(close)
             await room.enter()
     async with sheet.guard("damaged files"):
         await _damaged(room, sheet, fact)

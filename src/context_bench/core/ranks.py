@@ -1,0 +1,33 @@
+"""Scores that look at the order of hits, and the memories whose hits have none that means anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from context_bench.core.records import EvalRow
+
+#: They hand over everything in the order in which it was said; which of it comes first says nothing of them.
+_IN_ORDER = frozenset(("full_context", "oracle"))
+_OF_RANK = re.compile(
+    r"(?:session_)?(?:hit|recall|all|ndcg|precision|precision_of_returned)_at_\d+(?:_tokens)?|(?:session_)?mrr|map"
+    r"|current_at_1|as_of_at_1|current_above_stale|stale_over_current|stale_in_top_k"
+)
+
+
+def of_rank(name: str | None) -> bool:
+    """Whether a score depends on which hits come first."""
+    return name is not None and _OF_RANK.fullmatch(name) is not None
+
+
+def unranked(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """The systems of a run whose hits have no order: the whole conversation and the oracle, in a run of memories."""
+    return _IN_ORDER if manifest.get("memory") else frozenset()
+
+
+def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
+    """The rows without scores of the order of hits."""
+    for row in rows:
+        yield replace(row, scores={name: value for name, value in row.scores.items() if not of_rank(name)})

@@ -1,0 +1,160 @@
+"""The operational suites on memories told in a file: a service on loopback, an MCP server that is started; what they lack is said."""
+
+import json
+import sys
+
+import pytest
+
+from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.memory import Item
+from context_bench.systems.memories import make_memory
+from context_bench.systems.memories.doctor import examine
+from context_bench.systems.memories.mcp import from_dict
+from context_bench.systems.memories.ops import SUITES, run_suites
+
+from .test_memory_http import FILE, Notes, serving
+
+#: Keeps what it is told under the names that it is given, in a file; says nothing of them, finds by single words and has no namespaces.
+GRAPH = """
+import json, pathlib, re, sys, threading
+from mcp.server.mcpserver import MCPServer
+
+server, path, lock = MCPServer("graph"), pathlib.Path(sys.argv[1]), threading.Lock()
+
+def load():
+    return json.loads(path.read_text()) if path.exists() else {}
+
+def changed(change):
+    with lock:
+        kept = load()
+        change(kept)
+        path.write_text(json.dumps(kept))
+    return "done"
+
+@server.tool()
+def create(entities: list[dict]) -> str:
+    return changed(lambda kept: [kept.setdefault(one["name"], one["says"]) for one in entities])
+
+@server.tool()
+def look(query: str) -> dict:
+    words = set(re.findall(r"\\w+", query.lower()))
+    with lock:
+        kept = load()
+    found = [(len(words & set(re.findall(r"\\w+", says[0].lower()))), name, says) for name, says in kept.items()]
+    best = sorted((one for one in found if one[0]), key=lambda one: -one[0])[:10]
+    return {"entities": [{"name": name, "says": says} for _, name, says in best]}
+
+@server.tool()
+def remove(names: list[str]) -> str:
+    return changed(lambda kept: [kept.pop(name, None) for name in names])
+
+server.run("stdio")
+"""
+
+
+def graph(tmp_path, **more):
+    program = tmp_path / "graph.py"
+    program.write_text(GRAPH)
+    return {
+        "name": "graph",
+        "command": [sys.executable, str(program), str(tmp_path / "kept.json")],
+        "add": {
+            "tool": "create",
+            "arguments": {"entities": [{"name": "{namespace}/{id}", "says": ["{content}"]}]},
+            "id": "{namespace}/{id}",
+        },
+        "search": {"tool": "look", "arguments": {"query": "{query}"}, "hits": "entities", "text": "says.0"},
+        "delete": {"tool": "remove", "arguments": {"names": ["{id}"]}},
+        **more,
+    }
+
+
+def outcomes(result):
+    return {probe.name: probe.outcome for probe in result.probes if probe.kind != "positive control"}
+
+
+def told(results):
+    return [(probe.suite, probe.name, probe.sentence, probe.findings) for result in results for probe in result.failed]
+
+
+def without(*steps):
+    """The file without some of its steps."""
+    parts = FILE.split("\n[")
+    return "\n[".join(part for part in parts if part.partition("]")[0] not in steps)
+
+
+async def test_a_service_without_stats_goes_through_every_suite(tmp_path):
+    async with serving(Notes().handle) as url:
+        path = tmp_path / "memory.toml"
+        path.write_text(without("stats", "update").replace("{url}", url).replace("{{", "{").replace("}}", "}"))
+        results = await run_suites(f"http:{path}", SUITES, scale=0.2)
+    assert [result.suite for result in results] == list(SUITES)
+    assert {result.suite: result.outcome for result in results} == {
+        **dict.fromkeys(SUITES, "pass"), "poison": "measured", "update": "measured",
+    }, told(results)  # fmt: skip
+    by_suite = {result.suite: outcomes(result) for result in results}
+    assert by_suite["growth"]["size"] == "not applicable"
+    assert by_suite["growth"]["write loss"] == "pass"
+    assert by_suite["delete"]["in the files"] == "not applicable"
+    assert by_suite["delete"]["by user"] == "pass"
+    assert by_suite["update"]["by update"] == "not applicable"
+
+
+async def test_a_server_that_keeps_things_under_our_names_is_asked_to_delete_by_them(tmp_path):
+    path = tmp_path / "graph.toml"
+    path.write_text(
+        f"command = {json.dumps(graph(tmp_path)['command'])}\n"
+        '[add]\ntool = "create"\narguments = {entities = [{name = "{namespace}/{id}", says = ["{content}"]}]}\nid = "{namespace}/{id}"\n'
+        '[search]\ntool = "look"\narguments = {query = "{query}"}\nhits = "entities"\ntext = "says.0"\n'
+        '[delete]\ntool = "remove"\narguments = {names = ["{id}"]}\n'
+    )
+    results = await run_suites(f"mcp:{path}", ["delete", "update"], scale=0.1, deadline=20)
+    by_suite = {result.suite: outcomes(result) for result in results}
+    assert {name: by_suite["delete"][name] for name in ("by id: exact text", "by id: nothing else", "after restart: exact text")} == {
+        "by id: exact text": "pass", "by id: nothing else": "pass", "after restart: exact text": "pass",
+    }  # fmt: skip
+    assert by_suite["delete"]["by user"] == by_suite["update"]["by update"] == "not applicable"
+    assert not {"error"} & {outcome for suite in by_suite.values() for outcome in suite.values()}, told(results)
+    assert json.loads((tmp_path / "kept.json").read_text()) == {}  # nothing of ours is left in it
+    (found,) = await run_suites(f"mcp:{path}", ["isolation"])  # and so it is empty enough for the next time
+    assert outcomes(found) == {"isolation": "not applicable"}
+
+
+async def test_names_that_we_gave_are_ids_and_what_was_added_can_be_taken_back(tmp_path):
+    memory = from_dict(graph(tmp_path))
+    try:
+        assert {"delete"} <= memory.capabilities
+        receipts = await memory.add([Item("t1", "The cobalt key is in box 42."), Item("t2", "Ann has a boat.")])
+        assert [receipt.memory_id for receipt in receipts] == ["context-bench/t1", "context-bench/t2"]
+        assert await memory.delete("context-bench/t2")
+        await memory.flush(1)  # the last one added is not waited for: it is gone
+        assert await memory.search("boat", 3) == []
+        await memory.reset()
+        assert await memory.search("cobalt", 3) == []
+    finally:
+        await memory.close()
+    with pytest.raises(BadSpec, match=r"\[add\]: \{query\} is not known there"):
+        from_dict(graph(tmp_path, add={**graph(tmp_path)["add"], "id": "{query}"}))
+    with pytest.raises(BadSpec, match=r"\[search\]: id is expected to be a path"):
+        from_dict(graph(tmp_path, search={**graph(tmp_path)["search"], "id": "{id}"}))
+
+
+async def test_what_a_namespace_that_cannot_be_emptied_still_holds_is_said(tmp_path):
+    """`reset` of a service without [delete_all] goes on in a new namespace; that is no emptying."""
+    for steps, found in ((("delete_all",), "the canaries were deleted"), (("delete_all", "delete"), "4 canaries stay in it")):
+        service = Notes()
+        async with serving(service.handle) as url:
+            path = tmp_path / "memory.toml"
+            path.write_text(without(*steps).replace("{url}", url).replace("{{", "{").replace("}}", "}"))
+            memory = make_memory(f"http:{path}")
+            tidied = (await examine(memory))[-1]
+            await memory.close()
+        assert (tidied.name, tidied.detail.partition(";")[0]) == ("tidy up", found)
+        assert sum(map(len, service.users.values())) == (0 if "deleted" in found else 4)
+
+
+async def test_a_memory_without_namespaces_that_holds_something_is_left_alone(tmp_path):
+    (tmp_path / "kept.json").write_text(json.dumps({"mine": ["What I remember."]}))
+    with pytest.raises(BadInput, match="is not empty"):
+        await run_suites(lambda: from_dict(graph(tmp_path)), ["delete"])
+    assert len(json.loads((tmp_path / "kept.json").read_text())) == 1
