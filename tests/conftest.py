@@ -151,8 +151,9 @@ def _there(program: str) -> bool:
 
 @cache
 def _installed(vendor: str) -> bool:
-    """Whether a program's environment holds what `scripts/vendors.txt` asks for now."""
+    """Whether a program's environment holds what `scripts/vendors.txt` (or the clients' lock file) asks for now."""
     wanted = dict(line.split(" ", 1) for line in (VENDORS.parent / "scripts/vendors.txt").read_text().splitlines() if line[:1] not in "#")
+    wanted["clients"] = (VENDORS.parent / "tests/clients/package-lock.json").read_text()
     ready = VENDORS / vendor / ".ready"
     return ready.exists() and ready.read_text().strip() == wanted.get(vendor, "").strip()
 
