@@ -57,7 +57,7 @@ async def test_what_was_set_is_said_on_stderr_before_the_client_starts(tmp_path,
     program = tmp_path / "codex"
     program.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:], file=sys.stderr)\nsys.exit(7)\n")
     program.chmod(0o755)
-    assert await run_client([str(program), "exec"], TAP, quiet=quiet) == 7
+    assert await run_client("watch", [str(program), "exec"], TAP, quiet=quiet) == 7
     said = capfd.readouterr().err.splitlines()
     assert said[-1] == str(["-c", f'openai_base_url="{TAP}/v1"', "exec"])
     assert [line.startswith("codex: started with -c openai_base_url=") for line in said[:-1]] == [True] * (not quiet)
