@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +18,9 @@ from context_bench.core.errors import BadInput
 if TYPE_CHECKING:
     from context_bench.core.account import Account
     from context_bench.core.cachecost import CacheProfile
-    from context_bench.core.records import Usage
     from context_bench.core.session import Session
     from context_bench.core.strategies import StrategyRow
+    from context_bench.llm.prices import GenaiPrices
 
 
 _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stability", "prefix_breaks", "cost_usd")
@@ -100,7 +101,7 @@ class _Billing:
     profile: CacheProfile
     marked: bool
     own: bool
-    price: Callable[[Usage], float | None]
+    prices: GenaiPrices
 
 
 def _model(session: Session) -> str:
@@ -109,21 +110,19 @@ def _model(session: Session) -> str:
 
 
 def _billing(name: str | None, price: str | None, model: str, hour: bool = False) -> _Billing:
-    from functools import partial
-
     from context_bench.llm.cacherules import FAMILIES, check_profile, rules_of
     from context_bench.llm.prices import GenaiPrices
 
     prices = GenaiPrices()
     if name is not None and Path(name).suffix == ".toml":
-        found = _Billing(name, _read_profile(Path(name)), False, False, partial(prices.cost, model=model))
+        found = _Billing(name, _read_profile(Path(name)), False, False, prices)
     else:
         if name is not None:
             check_profile(name, prices)
         asked = model or FAMILIES.get(name or "", "")
         rules = rules_of(asked, prices, named=name, hour=hour)
         label = name or model or "no model named"
-        found = _Billing(label, rules.profile, rules.rule.trigger == "marked", rules.own, partial(prices.cost, model=asked))
+        found = _Billing(label, rules.profile, rules.rule.trigger == "marked", rules.own, prices)
     if price is None:
         return found
     try:
@@ -186,7 +185,9 @@ def _as_recorded(
             if counted is None:
                 counted = counter.count(reply.text) if reply and reply.text else 0
             output += counted
-            bill.add(usage, counted, billing.price, tokens, cache.read_per_request[-1])
+            bill.add(
+                usage, counted, partial(billing.prices.cost, model=str(request.body.get("model") or "")), tokens, cache.read_per_request[-1]
+            )
         figures = cache.figures
         cost = session_cost(figures, figures, output, billing.profile, scale=account.scale)
         row: dict[str, Any] = {"session": session.id, "source": session.source, "profile": billing.name}

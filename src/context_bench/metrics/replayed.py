@@ -259,7 +259,8 @@ class SystemFigures:
         output = _reply_tokens(example, session.sent.counter.count)
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
-        session.bill.add(usage_stated, output, session.rules.price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
+        price = self.rules_for(exchange.request.model or "", session.account.hour).price
+        session.bill.add(usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
         session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
@@ -279,10 +280,12 @@ class SystemFigures:
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
     def _lose(self, session: _Session, exchange: _Exchange) -> None:
-        """What of a whole conversation no longer arrived."""
-        model = exchange.request.model
+        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part of it."""
+        model, words = exchange.request.model, session.account.words
+        made = made_text(words).split("\n") if words else []
         sent, received = (
-            [{"role": message.role, "content": message.text} for message in each.messages] for each in (exchange.request, exchange.received)
+            [{"role": message.role, "content": _without(message.text, made)} for message in each.messages]
+            for each in (exchange.request, exchange.received)
         )
         found = fidelity(sent, received, counter=counter_for(model))
         if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
@@ -313,6 +316,13 @@ class SystemFigures:
                 **{name: value for name, value in told.items() if value is not None},
             }
         )
+
+
+def _without(text: str, lines: Sequence[str]) -> str:
+    """The text without these lines, wherever they stand in it."""
+    for line in lines:
+        text = text.replace(line, "")
+    return text
 
 
 def _stands(request: WireRequest, account: Account) -> bool:

@@ -60,6 +60,8 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         _failures(material),
     ]
     known = [section for section in sections if section is not None]
+    lifts = _lifts(material)
+    given, without = ([each for each in lifts if (each.verdict == "no verdict") == none] for none in (False, True))
     add_charts(material, known)
     return Page(
         title=title,
@@ -67,7 +69,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=[*_headlines(material), *_lifts(material), *_verdicts(material), *replay_sentences(material)],
+        verdicts=[*_headlines(material), *given, *_verdicts(material), *replay_sentences(material), *without],
         sections=known,
         notes=_notes(material),
         rows=result.rows,

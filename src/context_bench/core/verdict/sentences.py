@@ -89,7 +89,8 @@ def _no_verdict(question: Question) -> str:
     if not question.calibrated:
         why = "an uncalibrated judge's score carries no verdict"
     elif evidence.clusters < MIN_CLUSTERS:
-        why = f"{_units(evidence)} are too few for an interval (at least {MIN_CLUSTERS} independent ones are needed)"
+        few = "is" if evidence.n == 1 else "are"
+        why = f"{_units(evidence)} {few} too few for an interval (at least {MIN_CLUSTERS} independent ones are needed)"
     elif evidence.low is None:
         why = "all differences are equal and the score has no known range, so no interval can be given"
     else:
