@@ -24,7 +24,7 @@ test: $(READY) model $(AXE)  ## set up everything and run the whole test suite
 
 # They are started one after another: several at once only wait for the machine. Recordings are left in build/clients.
 clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe-agent, Gemini CLI) behind a watch, on loopback
-	$(BIN)/python -m pytest --clients tests/clients $(ONLY)
+	$(BIN)/python -m pytest tests/clients $(ONLY)
 
 model: $(READY)  ## fetch the model that everything here can run on offline, unless it is there
 	@$(BIN)/context-bench model fetch --quiet

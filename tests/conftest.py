@@ -37,14 +37,13 @@ SLOW = re.compile(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: for `make check`; `--clients`: for `make clients`."""
+    """`--quick`: for `make check`."""
     parser.addoption("--quick", action="store_true", help="leave out files of tests that name anything slow (SLOW in tests/conftest.py)")
-    parser.addoption("--clients", action="store_true", help="take in tests/clients, which starts real clients (make clients)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Under `--quick`, files that take time are not even loaded; those with real clients only under `--clients`."""
-    if collection_path == Path(__file__).parent / "clients" and not config.getoption("--clients"):
+    """Under `--quick`, files that take time are not even loaded; those with real clients only where they are named (make clients)."""
+    if collection_path == Path(__file__).parent / "clients":
         return True
     if config.getoption("--quick") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
         return SLOW.search(collection_path.read_text("utf-8")) is not None or None
@@ -152,8 +151,9 @@ def _there(program: str) -> bool:
 
 @cache
 def _installed(vendor: str) -> bool:
-    """Whether a program's environment holds what `scripts/vendors.txt` asks for now."""
+    """Whether a program's environment holds what `scripts/vendors.txt` (or the clients' lock file) asks for now."""
     wanted = dict(line.split(" ", 1) for line in (VENDORS.parent / "scripts/vendors.txt").read_text().splitlines() if line[:1] not in "#")
+    wanted["clients"] = (VENDORS.parent / "tests/clients/package-lock.json").read_text()
     ready = VENDORS / vendor / ".ready"
     return ready.exists() and ready.read_text().strip() == wanted.get(vendor, "").strip()
 

@@ -89,13 +89,12 @@ async def test_calls_that_tell_no_usage_are_turns_and_the_money_is_that_of_those
 
 
 @pytest.mark.parametrize("name", [client("aider")])
-async def test_the_tap_goes_before_what_a_clients_own_file_says(room, free_port, name):
+async def test_the_tap_goes_before_what_a_file_of_the_folder_says(room, free_port, name):
     async with room(*looks(name)) as there:
-        (there.folder / "work" / ".env").write_text("OPENAI_API_BASE=http://127.0.0.1:1/v1\n")
-        (there.folder / "work" / ".aider.conf.yml").write_text("openai-api-base: http://127.0.0.1:1/v1\n")
+        (there.folder / "work" / ".env").write_text("OPENAI_BASE_URL=http://127.0.0.1:1/v1\n")
         report, written = await play(there, free_port, name)
     assert report["total"]["turns"] >= 1
-    assert f"aider: started with --openai-api-base http://127.0.0.1:{free_port}/v1" in written
+    assert f"aider: started with --set-env OPENAI_BASE_URL=http://127.0.0.1:{free_port}/v1" in written
 
 
 @pytest.mark.parametrize("name", [client("gemini")])

@@ -41,9 +41,9 @@ KNOWN: Mapping[str, Known] = {
         note="other providers of its configuration keep their own addresses",
     ),
     "aider": Known(
-        why="its configuration file and .env go before OPENAI_API_BASE",
-        flags=("--openai-api-base", "{url}/v1"),
-        unless="--openai-api-base",
+        why="a .env in its folder goes before the environment",
+        flags=("--set-env", "OPENAI_BASE_URL={url}/v1", "--set-env", "ANTHROPIC_BASE_URL={url}"),
+        unless="BASE_URL=",
     ),
     "gemini": Known(
         why="it reads an address of its own",

@@ -16,8 +16,8 @@ TAP = "http://127.0.0.1:8080"
         (["codex", "exec", "hello"], ["codex", "-c", f'openai_base_url="{TAP}/v1"', "exec", "hello"]),
         (["/opt/bin/codex"], ["/opt/bin/codex", "-c", f'openai_base_url="{TAP}/v1"']),
         (["codex", "-c", 'model_providers.mine.base_url="x"'], ["codex", "-c", 'model_providers.mine.base_url="x"']),
-        (["aider", "--model", "gpt-4.1"], ["aider", "--openai-api-base", f"{TAP}/v1", "--model", "gpt-4.1"]),
-        (["aider", "--openai-api-base=x"], ["aider", "--openai-api-base=x"]),
+        (["aider", "a.py"], ["aider", "--set-env", f"OPENAI_BASE_URL={TAP}/v1", "--set-env", f"ANTHROPIC_BASE_URL={TAP}", "a.py"]),
+        (["aider", "--set-env", "OPENAI_BASE_URL=x"], ["aider", "--set-env", "OPENAI_BASE_URL=x"]),
         (["claude", "-p", "hello"], ["claude", "-p", "hello"]),
         (["python", "codex"], ["python", "codex"]),
     ],
@@ -57,7 +57,7 @@ async def test_what_was_set_is_said_on_stderr_before_the_client_starts(tmp_path,
     program = tmp_path / "codex"
     program.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:], file=sys.stderr)\nsys.exit(7)\n")
     program.chmod(0o755)
-    assert await run_client([str(program), "exec"], TAP, quiet=quiet) == 7
+    assert await run_client("watch", [str(program), "exec"], TAP, quiet=quiet) == 7
     said = capfd.readouterr().err.splitlines()
     assert said[-1] == str(["-c", f'openai_base_url="{TAP}/v1"', "exec"])
     assert [line.startswith("codex: started with -c openai_base_url=") for line in said[:-1]] == [True] * (not quiet)
