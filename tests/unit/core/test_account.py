@@ -68,7 +68,18 @@ def test_a_made_text_states_no_rule_and_no_fact() -> None:
 
 @pytest.mark.parametrize(
     ("version", "marked"),
-    [("1.0.60", 2), ("2.0.30", 2), ("2.1.55", 2), ("2.1.60", 1), ("2.1.68", 2), ("2.1.197", 1), ("99.0", 1), (None, 1)],
+    [
+        ("1.0.60", 2),
+        ("2.0.30", 2),
+        ("2.1.55", 2),
+        ("2.1.60", 1),
+        ("2.1.62", 2),
+        ("2.1.68", 2),
+        ("2.1.70", 1),
+        ("2.1.197", 1),
+        ("99.0", 1),
+        (None, 1),
+    ],
 )
 def test_marks_stand_where_that_version_puts_them(version: str | None, marked: int) -> None:
     session = transcript([Usage(9_000, 5), Usage(9_010, 5)], version=version or "")
@@ -97,9 +108,9 @@ def test_requests_whose_bodies_were_recorded_stay_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("version", "stop", "placeholder"),
     [
-        ("2.1.2", None, False),
-        ("2.1.12", None, True),
-        ("2.1.55", None, True),
+        ("2.1.7", None, False),
+        ("2.1.8", None, True),
+        ("2.1.58", None, True),
         ("2.1.55", "tool_use", False),
         ("2.1.59", None, False),
         ("2.1.197", None, False),
