@@ -262,7 +262,12 @@ def total(turns: Iterable[Turn], arm: str = "main") -> Figures:
 
 
 def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b
+    """The sum of two counts, of which either may be unknown; tables of counts are summed entry by entry."""
+    if a is None or b is None:
+        return b if a is None else a
+    if type(a) is dict:
+        return {key: _plus(a.get(key), b.get(key)) for key in {**a, **b}}
+    return a + b
 
 
 def _median(values: list[float]) -> float | None:
