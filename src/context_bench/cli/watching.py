@@ -128,7 +128,7 @@ class Watching:
         def seen(turn: Turn) -> None:
             board.add(turn)
             show(turn)
-            if (unreached := board.unreached(watch.back_url)) is not None and not board.sums["main"].calls:
+            if (unreached := board.unreached(settings.get("back"))) is not None and not board.sums["main"].calls:
                 show.warn(unreached)
             for one in shadows:
                 one.seen(turn)
