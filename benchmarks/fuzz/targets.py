@@ -233,7 +233,9 @@ TARGETS: dict[str, Target] = {
     "replies": _of_json(*map(_reply, WIRES)),
     "failures": _failure,
     "retry-after": _of_text(_waits),
-    "codings": lambda data: [relay.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None,
+    "codings": lambda data: (
+        [relay.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None
+    ),
     "headers": _of_text(_headers),
     "splices": _spliced,
     "tap-records": _of_object(journal.from_json),
