@@ -72,9 +72,12 @@ def cache(
             billings = [_billing(name, price, _model(session), account.hour) for name in names]
             profiles |= {billing.name: billing.profile for billing in billings}
             recorded += _as_recorded(session, account, billings, recorded)
-            if session.id not in tables:
+            billed = recorded[-len(billings) :]
+            if session.id not in tables and not any("no_verdict" in row["recorded"] for row in billed):
                 counter = weighing(counter_for(_model(session)), account)
                 tables[session.id] = {b.name: simulate_strategies(session, b.profile, counter=counter) for b in billings}
+        if not recorded:
+            raise BadInput(f"no requests in {', '.join(sessions or [])}: nothing to price")
     document: dict[str, Any] = {"schema": "context-bench/compress-cache/1", "profiles": {n: asdict(r) for n, r in profiles.items()}}
     document |= {
         "recorded": recorded,
@@ -102,6 +105,7 @@ class _Billing:
     marked: bool
     own: bool
     prices: GenaiPrices
+    priced: bool = True
 
 
 def _model(session: Session) -> str:
@@ -122,14 +126,14 @@ def _billing(name: str | None, price: str | None, model: str, hour: bool = False
         asked = model or FAMILIES.get(name or "", "")
         rules = rules_of(asked, prices, named=name, hour=hour)
         label = name or model or "no model named"
-        found = _Billing(label, rules.profile, rules.rule.trigger == "marked", rules.own, prices)
+        found = _Billing(label, rules.profile, rules.rule.trigger == "marked", rules.own, prices, rules.priced)
     if price is None:
         return found
     try:
         p_in, p_out = (float(part) for part in price.split(","))
     except ValueError:
         raise BadInput(f"--price {price!r}: expected INPUT,OUTPUT in USD per million tokens") from None
-    return replace(found, profile=replace(found.profile, p_in=p_in, p_out=p_out), own=False)
+    return replace(found, profile=replace(found.profile, p_in=p_in, p_out=p_out), own=False, priced=True)
 
 
 def _read_profile(path: Path) -> CacheProfile:
@@ -166,6 +170,7 @@ def _as_recorded(
 ) -> list[dict[str, Any]]:
     """The session under each billing, against the first session of its id: what its log states, else what the cache rules predict."""
     from context_bench.core.account import weighing
+    from context_bench.core.session import reply_tokens
     from context_bench.core.tokens import counter_for
     from context_bench.llm.wire import parse_request
     from context_bench.metrics.cache_cost import StatedBill, recorded_facts, session_cost
@@ -183,7 +188,7 @@ def _as_recorded(
             usage = reply.usage if reply else None
             counted = usage.output_tokens if usage else None
             if counted is None:
-                counted = counter.count(reply.text) if reply and reply.text else 0
+                counted = reply_tokens(reply.text, reply.tool_calls, counter.count) if reply else 0
             output += counted
             bill.add(
                 usage, counted, partial(billing.prices.cost, model=str(request.body.get("model") or "")), tokens, cache.read_per_request[-1]
@@ -195,13 +200,16 @@ def _as_recorded(
         row |= figures.as_dict()
         row |= {"times_known": timed, "recorded": recorded_facts(bill, [account], own_rules=billing.own)}
         stated = billing.own and bill.whole and bill.usd is not None
-        row["cost_usd"] = bill.usd if stated else None if "no_verdict" in row["recorded"] else cost.alone
+        known = billing.priced and "no_verdict" not in row["recorded"]
+        row["cost_usd"] = bill.usd if stated else cost.alone if known else None
+        row["cost_from"] = "log" if stated else "rules" if known else None
+        row["relative_cost"] = None if "no_verdict" in row["recorded"] else cost.billed(bill.usd if stated else None).alone
         row["measured_read"] = bill.usage.cache_read if bill.whole else None
         base = next((each for each in (*before, *rows) if (each["session"], each["profile"]) == (session.id, billing.name)), None)
         if base is not None:
             saved = 1 - row["tokens"] / base["tokens"] if base["tokens"] else None
-            known = base["cost_usd"] and row["cost_usd"] is not None
-            row |= {"token_saving": saved, "cost_ratio": row["cost_usd"] / base["cost_usd"] if known else None}
+            comparable = base["relative_cost"] and row["relative_cost"] is not None
+            row |= {"token_saving": saved, "cost_ratio": row["relative_cost"] / base["relative_cost"] if comparable else None}
         rows.append(row)
     return rows
 

@@ -17,7 +17,7 @@ def command(
         str, typer.Option(help="What it does: full, head_tail:keep=0.5, bm25:budget=300, py:pkg.mod:Class …", metavar="SPEC")
     ],
     upstream: Annotated[str, typer.Option(help="Where requests go on to: a URL, embedded, echo, scripted:FILE.", metavar="URL")],
-    port: Annotated[int, typer.Option(help="Port to listen on (loopback); 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(help="Port to listen on (loopback); 0 takes a free one.", min=0, max=65_535)] = 8080,
 ) -> int:
     """Serve a system as a proxy, so that it can be measured, or used, like any other.
 

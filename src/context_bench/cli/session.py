@@ -130,6 +130,7 @@ async def carry_out(
 
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)
+    parts.metrics(options, several_datasets=len(data) > 1)  # one that cannot be made is said before anything is asked
     executor_of(options, around)
     if options.dry_run:
         dryrun.show(dryrun.forecast(options, data, arms, evaluators, prices), options)

@@ -3,7 +3,8 @@
 A client's log holds no system prompt, no tool definitions and no cache marks, but states the usage of every reply. `fit` turns both into
 one account; `completed` puts the marks and stand-ins for the missing head back into the requests:
 
-* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request. In the rebuilt request
+* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request
+  whose reply states them. In the rebuilt request
   a tool called `STAND_IN` stands for them, which `HeadCounter` counts as the head; where the system prompt is missing too, a made text of
   the usual size stands for that part, so that a system which edits system prompts shows: what it would save there is not known.
 * *scale*: the provider's tokens for one of ours = slope of the least-squares line of stated over rebuilt tokens.
@@ -35,7 +36,7 @@ _WORDS_A_TOKEN = 0.87  # of `made_text`
 #: Parts of a body whose absence from the log leaves out billed tokens.
 BILLED_PARTS = ("system", "instructions", "tools", "prompt")
 #: Tokens by which rebuilt requests must differ before a slope is taken from them.
-_SPREAD = 500
+_SPREAD = 1_500
 _SCALES = (0.5, 2.0)
 #: A smaller share of what follows the head, or a larger distance of the cache reads, allows no verdict on money.
 LEAST_REBUILT = 0.5
@@ -132,9 +133,7 @@ def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int], *
     scale = _slope(points) if missing else _ratio(points)
     stated = sum((usage for usage in usages if usage and usage.input_tokens), Usage())
     first = usages[0] if usages else None
-    head = 0
-    if missing and points and first is not None and first.input_tokens:
-        head = max(0, round(first.input_tokens / scale) - rebuilt[0])
+    head = max(0, round(points[0][1] / scale) - points[0][0]) if missing and points else 0
     words = round(_TEXT_SHARE * head * _WORDS_A_TOKEN) if with_text and _lacks_prompt(missing) else 0
     return Account(
         head=head,

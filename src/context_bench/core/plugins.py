@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from context_bench.core.errors import BadInput, ContextBenchError, UnknownName
+from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, describe
 from context_bench.core.importing import imported
 from context_bench.core.registry import registry
 
@@ -128,12 +128,19 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
         made = target(**{**defaults, **spec.options})
     except ContextBenchError:
         raise
-    except TypeError as error:
-        raise BadInput(f"{kind} {spec.text!r} could not be made: {error}") from error
+    except Exception as error:  # somebody else's code: whatever it raises is its fault, and named as such
+        raise BadInput(f"{kind} {spec.text!r} could not be made: {_fault(target, error)}") from error
     if not accepts(made):
-        name = type(made).__name__
-        raise BadInput(f"{spec.text!r} made a {name}, which is not a {kind}: {name} has {_LACKS.get(kind, 'not what it takes')}")
+        name, article = type(made).__name__, "an" if kind[0] in "aeiou" else "a"
+        raise BadInput(f"{spec.text!r} made a {name}, which is not {article} {kind}: {name} has {_LACKS.get(kind, 'not what it takes')}")
     return made
+
+
+def _fault(target: Callable[..., Any], error: Exception) -> str:
+    """What went wrong when a class or factory was called, in words."""
+    if isinstance(error, TypeError) and inspect.isfunction(target):
+        return f"{target.__name__} is a function, called without arguments to make one ({error}); name a class with the method instead"
+    return str(error) if isinstance(error, TypeError) else describe(error)
 
 
 def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any], filled: Iterable[str] = (), hint: str = "") -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from context_bench.core.conversation import ITEMS, PATHS, WIRES, Chat, ChatMessage, message_text, to_body, to_chat, tool_calls_of
 from context_bench.core.errors import BadInput
+from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
 
 #: Headers a body needs on its wire, beside the key.
@@ -44,6 +45,11 @@ class RecordedReply:
     def of(cls, message: Mapping[str, Any], *, usage: Usage | None = None, model: str | None = None) -> RecordedReply:
         """The reply in an assistant's chat message."""
         return cls(message_text(message) or None, tool_calls_of(message), usage, model)
+
+
+def reply_tokens(text: str | None, tool_calls: Sequence[Any], count: Callable[[str], int]) -> int:
+    """Tokens of a reply whose log does not state them: of its text, and of its tool calls as canonical JSON. Thinking is not in it."""
+    return (count(text) if text else 0) + (count(canonical_json(list(tool_calls))) if tool_calls else 0)
 
 
 @dataclass(slots=True)

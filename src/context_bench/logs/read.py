@@ -62,11 +62,13 @@ def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | No
     endings = _agents().ENDINGS if agents else _ENDINGS
     files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
     found, faults = 0, []
+    known: set[tuple[str, int]] = set()
     for path in files:
         try:
             for session in _file(path, agents):
                 found += 1
-                yield session
+                if not _again(session, known):
+                    yield session
         except BadInput as error:
             faults.append(in_short(error))
             if on_skip:
@@ -74,6 +76,16 @@ def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | No
     if not found:
         why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(_ENDINGS)}"
         raise BadInput(f"no recorded sessions in the folder {folder}:\n{why}")
+
+
+def _again(session: Session, known: set[tuple[str, int]]) -> bool:
+    """Whether opencode's database and an export beside it hold the same session, which then counts once."""
+    if not str(session.meta.get("format")).startswith("opencode"):
+        return False
+    key = (session.id, len(session.requests))
+    again = key in known
+    known.add(key)
+    return again
 
 
 def _agents() -> Any:

@@ -17,6 +17,7 @@ from context_bench.core.fidelity import Fidelity, Summary, Tally, fidelity, summ
 from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.records import Estimate, Usage
+from context_bench.core.session import reply_tokens
 from context_bench.core.tokens import counter_for
 from context_bench.core.violations import (
     Violation,
@@ -383,8 +384,7 @@ def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> in
     billed = (recorded.get("usage") or {}).get("output_tokens")
     if isinstance(billed, int):
         return billed
-    calls = recorded.get("tool_calls")
-    return count(recorded.get("text") or "") + (count(canonical_json(calls)) if calls else 0)
+    return reply_tokens(recorded.get("text"), recorded.get("tool_calls") or [], count)
 
 
 def _violations(exchange: _Exchange) -> list[Violation]:

@@ -17,8 +17,8 @@ _RECORDED = (
     ("requests", "requests", "count", "answered requests of the sessions"),
     ("stated", "with usage", "count", "of them, those whose log states the billed tokens"),
     ("input_tokens", "prompt", "count", "prompt tokens billed, as stated"),
-    ("stated_read_share", "from cache", "share", "of the prompt tokens, as stated"),
-    ("predicted_read_share", "predicted", "share", "of the same prompts, by the cache rules"),
+    ("stated_read_share", "cached, stated", "share", "of the prompt tokens, as stated"),
+    ("predicted_read_share", "cached, predicted", "share", "of the same prompts, by the cache rules"),
     ("cache_write", "written", "count", "tokens billed as written to the cache, as stated"),
     ("output_tokens", "replies", "count", "tokens of the replies, as stated"),
     ("predicted_outputs", "≈ replies", "count", "replies whose tokens the log does not state: counted by us"),
@@ -111,9 +111,7 @@ def _cost_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) ->
     if saved is not None:
         parts.append(f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} prompt tokens".replace("%", " %"))
     if penalty is not None and penalty > 0.0005:
-        parts.append(
-            f"rewriting history gives {penalty:.3f} of that bill back, since the provider's cache no longer holds what was changed"
-        )
+        parts.append(f"{penalty:.3f} of that bill is lost again, since less of the prompts comes from the provider's cache")
     parts += _certainty(recorded)
     figures = {"tokens": figure(saved, "share"), "money": figure(1 - ratio, "share")}
     known = {what: each for what, each in figures.items() if each is not None}
@@ -217,6 +215,8 @@ def _as_stated(systems: dict[str, Any]) -> Table | None:
     if clients := whole.get("clients"):
         about += f" Logs of {', '.join(map(str, clients))} leave out {', '.join(map(str, whole.get('missing') or ['nothing']))}."
     cells: list[Cell] = [figure(whole.get(key), unit) for key, _, unit, _ in entries]
+    if whole.get("predicted_outputs") and whole.get("usd") is not None:
+        cells[-1] = f"≈${whole['usd']:,.4f}"
     return Table("recorded-bill", [Column(title, about=about_it) for _, title, _, about_it in entries], [cells], about=about)
 
 

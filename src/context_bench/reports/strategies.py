@@ -66,6 +66,14 @@ def strategy_table(table: Mapping[str, Sequence[StrategyRow]]) -> list[tuple[str
     return [head, *rows]
 
 
+def _cost(row: Mapping[str, Any]) -> str:
+    """The session's cost, and where it is from."""
+    if row["cost_usd"] is None:
+        return "—"
+    counted = "≈" if row["cost_from"] == "log" and row["recorded"].get("predicted_outputs") else ""
+    return f"{counted}${row['cost_usd']:,.4f}{' (rules)' if row['cost_from'] == 'rules' else ''}"
+
+
 def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapping[str, Sequence[StrategyRow]]]) -> list[Grid]:
     """Sessions as recorded, and strategies on each. `tables`: session → billing → its strategies."""
     grids = []
@@ -82,7 +90,7 @@ def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapp
                 f"{row['rewritten_tokens']:,}",
                 share(row["recorded"].get("stated_read_share")),
                 share(row["recorded"].get("rebuilt_share")),
-                "—" if row["cost_usd"] is None else f"${row['cost_usd']:,.4f}",
+                _cost(row),
                 number(row.get("cost_ratio")),
             )
             for row in recorded
@@ -91,9 +99,13 @@ def cache_grids(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapp
         about = "CPS: share of prompt tokens that the cache can serve; PS: share of the previous prompt repeated at the start of the next."
         about += (
             " Cache (log): share of the prompt that came from the cache, as the log states; rebuilt: share of the billed prompt that its"
-            " texts explain. Cost: what the log says was billed; where it does not say, predicted by the cache rules."
+            " texts explain. Cost: what the log says was billed (≈: some replies were counted here); (rules): predicted by the cache"
+            " rules; —: not known."
         )
-        about += "".join(f" {row['session']}: no cost, {why}." for row in recorded if (why := row["recorded"].get("no_verdict")))
+        without = [(row["session"], why) for row in recorded if (why := row["recorded"].get("no_verdict"))]
+        about += "".join(f" {session}: no strategy is priced, {why}." for session, why in without)
+        if without:
+            about += " Record one session's requests with 'context-bench watch --record full --records FILE', and give FILE here."
         if not all(row["times_known"] for row in recorded):
             about += " Where times of requests are not known, cache entries are taken to live on."
         grids.append(Grid("As recorded", columns, list(rows), about))

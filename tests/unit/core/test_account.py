@@ -32,7 +32,7 @@ def transcript(usages: list[Usage | None], *, version: str = "2.1.197", stop: st
 @given(
     head=st.integers(2_000, 60_000),
     scale=st.floats(0.7, 1.7),
-    sizes=st.lists(st.integers(300, 20_000), min_size=3, max_size=12),
+    sizes=st.lists(st.integers(1_500, 20_000), min_size=3, max_size=12),
 )
 def test_the_head_and_the_scale_come_out_of_stated_usage(head: int, scale: float, sizes: list[int]) -> None:
     """Stated tokens are made as scale × (head + ours): both are found again, to rounding."""
@@ -42,6 +42,15 @@ def test_the_head_and_the_scale_come_out_of_stated_usage(head: int, scale: float
     assert found.scale == pytest.approx(scale, rel=0.01)
     assert found.head == pytest.approx(head, rel=0.05, abs=0.02 * rebuilt[0] + 5)
     assert found.rebuilt_after == rebuilt[-1] * len(rebuilt) - sum(rebuilt[-1] - ours for ours in rebuilt) - rebuilt[0] * len(rebuilt)
+
+
+def test_the_first_reply_that_states_usage_sizes_the_head() -> None:
+    found = fit(transcript([None, Usage(30_010, 5)]), [10, 20], COUNTER.count)
+    assert (found.head, found.stated_requests, found.warm) == (29_990, 1, 0)
+
+
+def test_requests_of_nearly_one_size_give_no_scale() -> None:
+    assert fit(transcript([Usage(30_000, 5), Usage(32_000, 5)]), [1_000, 1_900], COUNTER.count).scale == 1.0
 
 
 def test_without_usage_there_is_no_head_and_it_shows() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from functools import partial
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
@@ -200,3 +201,17 @@ def test_evaluators_by_name(spec, said):
 def test_a_limit_that_makes_sense_is_kept():
     made = build("evaluator", "code_execution:timeout=2,memory=64,at_once=1", BUILTINS)
     assert (made.timeout, made.memory) == (2, 64)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("class Made:\n    def __init__(self):\n        raise RuntimeError('no disk')", "could not be made: RuntimeError: no disk"),
+        ("def Made(example):\n    return example", "Made is a function, called without arguments to make one"),
+        ("class Made:\n    pass", "which is not an evaluator: Made has no score"),
+    ],
+)
+def test_what_cannot_be_made_is_a_sentence(source: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(source)
+    with pytest.raises(BadInput, match=told):
+        build("evaluator", f"py:{tmp_path / 'odd.py'}:Made", {}, lambda found: hasattr(found, "score"))

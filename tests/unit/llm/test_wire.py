@@ -455,3 +455,12 @@ def test_a_wire_without_replies_is_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match="models"):
             act()
+
+
+def test_tools_that_codex_defines_in_an_item_of_the_input_are_tools() -> None:
+    more = {"type": "additional_tools", "role": "developer", "tools": [{"type": "custom", "name": "exec", "description": "Run code."}]}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on."}]}
+    request = parse_request("openai-responses", {"model": "m", "input": [more, said], "tools": [{"type": "function", "name": "a"}]})
+    assert [tool["name"] for tool in request.tools] == ["a", "exec"]
+    assert [message.role for message in request.messages] == ["user"]
+    assert parse_request("openai-responses", {"input": [{**more, "tools": "none"}, said]}).tools == []

@@ -14,6 +14,7 @@ from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import count_request
 from context_bench.llm.wire import parse_request
+from context_bench.logs import read_sessions
 
 ROOT = Path(__file__).parents[3]
 NAMES = sorted(file.name.removesuffix(".jsonl.xz") for file in (ROOT / "tests" / "fixtures" / "clients").glob("*.xz"))
@@ -127,3 +128,11 @@ def test_folders_and_installations_are_named_nowhere(script):
     assert "49332d18" not in json.dumps(made)
     assert json.loads(made["metadata"]["user_id"])["session_id"] == "5f0c"
     assert made["workspaces"]["/work/repo"] == {"model": "gpt-4.1"}
+
+
+def test_an_export_beside_the_database_is_the_same_session(client_session):
+    folder = client_session("opencode-lookaround") / "log"
+    found = [session.id for session in read_sessions(folder)]
+    assert found
+    assert len(found) == len(set(found))
+    assert found == [session.id for session in read_sessions(next(folder.glob("export-*.json")))]

@@ -36,19 +36,28 @@ _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
+#: An item of the input in which Codex defines tools for its newer models, beside or in place of the body's `tools`.
+_MORE_TOOLS = "additional_tools"
+
+
 def parse_request(body: Mapping[str, Any]) -> WireRequest:
     """The body of a `POST /responses` in neutral form."""
     instructions, given = body.get("instructions"), body.get("input")
+    tools = as_list(body.get("tools"))
     messages = [WireMessage("system", content_parts(instructions))] if instructions else []
     if isinstance(given, str):
         messages.append(WireMessage("user", [Part("text", given)]))
     else:
-        messages += [_item(raw) for raw in as_list(given)]
+        for raw in as_list(given):
+            if isinstance(raw, OBJECT) and raw.get("type") == _MORE_TOOLS:
+                tools = [*tools, *as_list(raw.get("tools"))]
+            else:
+                messages.append(_item(raw))
     return WireRequest(
         wire="openai-responses",
         model=as_str(body.get("model")),
         messages=messages,
-        tools=as_list(body.get("tools")),
+        tools=tools,
         params=params_of(body, "input", "instructions", "tools", "model", "stream"),
         stream=bool(body.get("stream")),
     )

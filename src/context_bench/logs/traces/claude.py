@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.core.account import is_placeholder
-from context_bench.core.keys import canonical_json
+from context_bench.core.conversation import reply_message
 from context_bench.core.records import Usage
+from context_bench.core.session import RecordedReply, reply_tokens
 from context_bench.core.tokens import counter_for
 from context_bench.logs.claude import usage_of
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
@@ -24,7 +25,7 @@ class ClaudeRun:
     recording: Recording = field(default_factory=lambda: run("claude-code", None, lasting_shell=True))
     log_format: str = "claude-code-transcript"
     _usage: dict[str, Usage] = field(default_factory=dict)
-    _placeholders: dict[str, str] = field(default_factory=dict)  # answer whose output tokens are none → what it said
+    _placeholders: dict[str, list[Any]] = field(default_factory=dict)  # answer whose output tokens are none → its blocks
     _models: dict[str, None] = field(default_factory=dict)
     _lines: set[str] = field(default_factory=set)
     _answer: str | None = None
@@ -77,7 +78,8 @@ class ClaudeRun:
     def _predict(self, key: str, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
         """Keep what an answer says as long as its output tokens are a placeholder."""
         if is_placeholder(self.log_format, text(line.get("version")), text(message.get("stop_reason"))):
-            self._placeholders[key] = self._placeholders.get(key, "") + canonical_json(message.get("content"))
+            said = self._placeholders.setdefault(key, [])
+            said += [block for block in sequence(message.get("content")) if block not in said]
         else:
             self._placeholders.pop(key, None)
 
@@ -88,7 +90,9 @@ class ClaudeRun:
         if head.usage is None and self._usage:
             count = counter_for(head.model).count
             for key, said in self._placeholders.items():
-                self._usage[key] = replace(self._usage[key], output_tokens=count(said))
+                reply = RecordedReply.of(reply_message("anthropic", {"role": "assistant", "content": said}) or {})
+                made = reply_tokens(reply.text, reply.tool_calls, count)
+                self._usage[key] = replace(self._usage[key], output_tokens=made)
             if self._placeholders:
                 head.notes.append(
                     f"output tokens ≈: this version of the client logs a placeholder for {len(self._placeholders):,} replies, "
