@@ -61,7 +61,8 @@ def command(
             checks += _not_worse(document, against, store, metric, margin, force)
     _write(checks, junit, markdown)
     hold(checks)
-    print(f"context-bench: gate passed: {', '.join(dict.fromkeys(check.name for check in checks))}")
+    passed = (f"{check.name}{' (exploratory)' if 'exploratory' in check.message else ''}" for check in checks)
+    print(f"context-bench: gate passed: {', '.join(dict.fromkeys(passed))}")
     return 0
 
 
