@@ -3,10 +3,10 @@
 A client's log holds no system prompt, no tool definitions and no cache marks, but states the usage of every reply. `fit` turns both into
 one account; `completed` puts the marks and stand-ins for the missing head back into the requests:
 
-* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request
-  whose reply states them. In the rebuilt request
-  a tool called `STAND_IN` stands for them, which `HeadCounter` counts as the head; where the system prompt is missing too, a made text of
-  the usual size stands for that part, so that a system which edits system prompts shows: what it would save there is not known.
+* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request whose reply states
+  them. In the rebuilt request a tool called `STAND_IN` stands for them, which `HeadCounter` counts as the head; where the system prompt is
+  missing too, a made text of the usual size stands for that part, so that a system which edits system prompts shows: what it would save
+  there is not known.
 * *scale*: the provider's tokens for one of ours = slope of the least-squares line of stated over rebuilt tokens.
 * *warm*: tokens that the first request read from a cache which an earlier session had filled.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,13 @@ from context_bench.core.tokens import TokenCounter
 
 #: Name of the tool that stands in a rebuilt request for those that the log does not hold.
 STAND_IN = "tools_that_the_log_does_not_hold"
+_DEFINED = f'"name":"{STAND_IN}"'  # as canonical JSON has it: a text that only mentions the tool is none
 _OPENING = "The client's own instructions stood here. Its log does not hold them, so this text of about their size stands for them."
 #: Share of the head that is text: 0.25 (Claude Code 1.0.60), 0.29 (2.1.197), 0.31 (opencode 1.18.33); the rest are tools.
 _TEXT_SHARE = 0.3
 _WORDS_A_TOKEN = 0.87  # of `made_text`
+_MOST_WORDS = 100_000  # of it
+_MOST_TOKENS = 10_000_000  # of one request or reply: no model takes as many, so a log that states more states nothing
 #: Parts of a body whose absence from the log leaves out billed tokens.
 BILLED_PARTS = ("system", "instructions", "tools", "prompt")
 #: Tokens by which rebuilt requests must differ before a slope is taken from them.
@@ -102,7 +105,7 @@ class HeadCounter:
     def count(self, text: str) -> int:
         """Tokens of a text."""
         tokens = self.counter.count(text)
-        return tokens + self.head if STAND_IN in text else tokens
+        return tokens + self.head if _DEFINED in text else tokens
 
 
 def weighing(counter: TokenCounter, account: Account) -> TokenCounter:
@@ -134,7 +137,7 @@ def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int], *
     stated = sum((usage for usage in usages if usage and usage.input_tokens), Usage())
     first = usages[0] if usages else None
     head = max(0, round(points[0][1] / scale) - points[0][0]) if missing and points else 0
-    words = round(_TEXT_SHARE * head * _WORDS_A_TOKEN) if with_text and _lacks_prompt(missing) else 0
+    words = min(_MOST_WORDS, round(_TEXT_SHARE * head * _WORDS_A_TOKEN)) if with_text and _lacks_prompt(missing) else 0
     return Account(
         head=head,
         words=words,
@@ -174,9 +177,9 @@ def completed(session: Session, account: Account) -> Session:
 
 
 def stated_usage(session: Session, request: SessionRequest) -> Usage | None:
-    """The usage that the log states for a reply, without an output count that is known to be a placeholder."""
+    """The usage that the log states for a reply, without an output count that is known to be a placeholder; `None` for no real usage."""
     reply = request.recorded_reply
-    if reply is None or reply.usage is None:
+    if reply is None or reply.usage is None or any((tokens or 0) > _MOST_TOKENS for tokens in astuple(reply.usage)):
         return None
     placeholder = is_placeholder(_format(session), _text(session.meta.get("version")), reply.finish_reason)
     return replace(reply.usage, output_tokens=None) if placeholder else reply.usage
@@ -205,7 +208,9 @@ def _hour(stated: Usage, session: Session) -> bool:
     if stated.cache_write:
         return 2 * (stated.cache_write_1h or 0) > stated.cache_write
     first = next((request for request in session.requests if request.exact and request.wire == "anthropic"), None)
-    return first is not None and '"ttl": "1h"' in str(first.body.get("system")).replace("'", '"')
+    system = first.body.get("system") if first is not None else None
+    marks = [block.get("cache_control") for block in system if isinstance(block, Mapping)] if isinstance(system, list) else []
+    return any(isinstance(mark, Mapping) and mark.get("ttl") == "1h" for mark in marks)
 
 
 # What is known of clients ---------------------------------------------------------------------------------------------------------------
@@ -270,8 +275,8 @@ def _finished(wire: str, account: Account, marked: int, make_body: Callable[[], 
         body["tools"] = [_tool(wire), *(body.get("tools") or [])]
     if wire == "anthropic":
         return _finished_anthropic(body, account, marked)
-    if account.words and wire == "openai-responses" and not body.get("instructions"):
-        body["instructions"] = made_text(account.words)
+    if account.words and wire == "openai-responses":
+        body["instructions"] = "\n\n".join(filter(None, (made_text(account.words), body.get("instructions"))))
     elif account.words and wire == "openai-chat":
         body["messages"] = [{"role": "system", "content": made_text(account.words)}, *body.get("messages", [])]
     return body

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -119,10 +119,11 @@ class RecordedSessions:
 
 def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
     """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `core.account`."""
-    if not any(part in (session.meta.get("assumed") or ()) for part in BILLED_PARTS) and not any(
-        request.recorded_reply and request.recorded_reply.usage for request in session.requests
-    ):
-        return session, Account(requests=len(session.requests))
+    parts = session.meta.get("assumed") or ()
+    stated = any(request.recorded_reply and request.recorded_reply.usage for request in session.requests)
+    if not stated and not any(part in parts for part in BILLED_PARTS):  # nothing to hold against a count
+        account = fit(session, [0] * len(session.requests), len)
+        return (replace(session, meta={**session.meta, "account": account.as_dict()}) if account.hour else session), account
     counter = counter_for(next((str(request.body.get("model") or "") for request in session.requests), None))
     prompts = Prompts(counter.count)
     for request in session.requests:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.account import STAND_IN, Account, completed, fit, is_placeholder, made_text, weighing
 from context_bench.core.atoms import atoms
+from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
 from context_bench.core.session import RecordedReply, Session, reconstructed, verbatim
 from context_bench.core.tokens import counter_for
@@ -53,6 +55,44 @@ def test_requests_of_nearly_one_size_give_no_scale() -> None:
     assert fit(transcript([Usage(30_000, 5), Usage(32_000, 5)]), [1_000, 1_900], COUNTER.count).scale == 1.0
 
 
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "cache_read", "cache_write", "cache_write_1h"])
+@pytest.mark.parametrize("tokens", [10_000_001, 10**15, 10**400])
+def test_more_tokens_than_any_model_takes_are_no_usage(name: str, tokens: int) -> None:
+    usage = replace(Usage(30_000, 5, 10, 20), **{name: tokens})
+    session = transcript([usage, Usage(30_010, 5)])
+    account = fit(session, [10, 20], COUNTER.count)
+    assert (account.stated_requests, account.head, account.hour) == (1, 29_990, False)
+    reply = completed(session, account).requests[0].recorded_reply
+    assert reply is not None
+    assert reply.usage is None
+
+
+def test_the_made_text_is_bounded() -> None:
+    account = fit(transcript([Usage(9_000_000, 5)]), [10], COUNTER.count)
+    assert account.head == 8_999_990
+    assert len(made_text(account.words)) < 1_000_000
+
+
+def test_what_is_there_of_the_instructions_stays() -> None:
+    body = {"model": "gpt-4.1", "instructions": "Be brief.", "input": []}
+    reply = RecordedReply("yes", usage=Usage(9_000, 5))
+    meta = {"format": "codex-rollout", "assumed": ["instructions", "tools"]}
+    session = Session("s", "r.jsonl", "openai-responses", [reconstructed("openai-responses", body, [], 0, 0, recorded_reply=reply)], meta)
+    account = fit(session, [10], COUNTER.count)
+    told = completed(session, account).requests[0].body["instructions"]
+    assert told.startswith(made_text(account.words))
+    assert told.endswith("Be brief.")
+
+
+@pytest.mark.parametrize(("system", "hour"), [("5m", False), ("1h", True), (None, False), ("text", False)])
+def test_marks_for_an_hour_are_seen_where_no_usage_says_so(system: str | None, hour: bool) -> None:
+    mark = {"type": "ephemeral", "ttl": system} if system else None
+    blocks: Any = "ttl 1h" if system == "text" else [{"type": "text", "text": "'ttl': '1h'", **({"cache_control": mark} if mark else {})}]
+    body = {"model": "claude-sonnet-4-5", "system": blocks, "messages": MESSAGES[:1]}
+    session = Session("s", "r.jsonl", "anthropic", [verbatim("anthropic", body, recorded_reply=RecordedReply("yes"))], {})
+    assert fit(session, [10], COUNTER.count).hour is hour
+
+
 def test_without_usage_there_is_no_head_and_it_shows() -> None:
     found = fit(transcript([None, None]), [10, 20], COUNTER.count)
     assert (found.head, found.stated_requests, found.requests, found.missing) == (0, 0, 2, ("system", "tools"))
@@ -66,7 +106,9 @@ def test_the_stand_ins_weigh_what_the_log_leaves_out() -> None:
     text = body["system"][0]["text"]
     assert text == made_text(account.words)
     counter = weighing(COUNTER, account)
-    assert counter.count(text) + counter.count(STAND_IN) == pytest.approx(account.head, abs=10)
+    tools = canonical_json(body["tools"])
+    assert counter.count(text) + counter.count(tools) == pytest.approx(account.head, abs=60)
+    assert counter.count(f"The tool {STAND_IN} is defined in account.py.") < 30, "a text that only names it is no stand-in"
     assert 0.2 < counter.count(text) / account.head < 0.4
 
 

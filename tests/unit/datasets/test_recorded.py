@@ -8,7 +8,8 @@ import pytest
 
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.core.headers import sendable
-from context_bench.datasets.recorded import RecordedSessions
+from context_bench.core.session import Session, verbatim
+from context_bench.datasets.recorded import RecordedSessions, accounted
 from context_bench.datasets.sessions import bundled
 from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes
 
@@ -98,3 +99,13 @@ def test_what_is_no_set_is_told(spec, said):
 def test_headers_of_connection_and_login_stay_behind():
     given = {"Authorization": "Bearer x", "X-Api-Key": "y", "COOKIE": "z", "Content-Length": "1", "anthropic-beta": "b", "user-agent": "u"}
     assert sendable(given) == {"anthropic-beta": "b", "user-agent": "u"}
+
+
+def test_marks_for_an_hour_are_in_the_account_of_bodies_without_usage():
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    system = [{"type": "text", "text": "You are terse.", "cache_control": mark}]
+    body = {"model": "claude-sonnet-4-5", "system": system, "messages": [{"role": "user", "content": "Why?"}]}
+    for hour in (True, False):
+        mark["ttl"] = "1h" if hour else "5m"
+        session, account = accounted(Session("s", "r.jsonl", "anthropic", [verbatim("anthropic", body)], {}))
+        assert (account.hour, "account" in session.meta) == (hour, hour)
