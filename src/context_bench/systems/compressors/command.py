@@ -16,9 +16,9 @@ from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
+from context_bench.systems._program import run_program
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._results import result_of
-from context_bench.systems.memories._program import run_program
 from context_bench.systems.templates import read_description
 
 TIMEOUT = 120.0
