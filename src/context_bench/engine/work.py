@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.numbers import count
 from context_bench.core import calling
 from context_bench.core.clock import Clock
 from context_bench.core.errors import (
@@ -374,8 +375,8 @@ def _of_its_own(arm: PlannedArm) -> bool:
 
 def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example: Example) -> None:
     usage = processed.get("api_usage")
-    told = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-    if isinstance(told, int) and not isinstance(told, bool) and usage != example.get("api_usage"):
+    told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
+    if told is not None and usage != example.get("api_usage"):
         outcome.output_tokens, outcome.source = told, "usage"
         return
     if not any(name in processed for name in bench.text_fields):
@@ -386,8 +387,8 @@ def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example:
 def _returned(processed: Example, *, counting: bool) -> int | None:
     """Tokens of the context that a system made of the example's; `None` where it gave none back that is its own."""
     told = processed.get("compressed")
-    after = told.get("tokens_after") if isinstance(told, Mapping) else None
-    if isinstance(after, int) and not isinstance(after, bool):
+    after = count(told.get("tokens_after")) if isinstance(told, Mapping) else None
+    if after is not None:
         return after
     return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
 
@@ -456,7 +457,7 @@ def _told(processed: Example) -> dict[str, Any]:
     if facts is not None and isinstance(facts, Mapping):
         told = {str(name): fact for name, fact in facts.items() if fact is not None}
     if usage is not None and isinstance(usage, Mapping):
-        told |= {name: number for name in _USAGE_FIELDS if isinstance(number := usage.get(name, 0), int)}
+        told |= {name: tokens for name in _USAGE_FIELDS if (tokens := count(usage.get(name, 0))) is not None}
     reason = processed.get("finish_reason")
     if isinstance(reason, str):
         told["finish_reason"] = reason

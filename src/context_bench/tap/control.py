@@ -25,8 +25,9 @@ from context_bench.core.errors import BadInput, ContextBenchError, PreflightFail
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.core.usage import forwarded_of
 from context_bench.llm.wires.shared import dump, load_json
-from context_bench.tap.journal import as_json, from_json
+from context_bench.tap.journal import as_json
 
 PREFIX = "/_context_bench/"
 HEADER = "x-context-bench-control"
@@ -189,7 +190,7 @@ class RemoteTap:
             await session.close()
 
     def _read(self, given: Mapping[str, Any]) -> list[Forwarded]:
-        return [from_json(values) for values in given["records"]]
+        return [forwarded_of(values) for values in given["records"]]
 
     async def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -10,8 +10,9 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import UnknownName
-from context_bench.core.records import Forwarded, Usage
+from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
+from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.core.watching import Turn
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
@@ -20,7 +21,6 @@ from context_bench.engine.store.serializing import write_bodies
 from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
 
 _TURN = frozenset(field.name for field in fields(Turn))
-_FORWARDED = frozenset(field.name for field in fields(Forwarded))
 _AT_ONCE = 200  # turns read at a time
 
 
@@ -183,20 +183,11 @@ def _told(values: dict[str, Any]) -> dict[str, Any]:
 
 def _turn(values: dict[str, Any]) -> Turn:
     kept = {name: value for name, value in values.items() if name in _TURN}
-    kept["usage"] = _usage(kept.get("usage"))
+    kept["usage"] = usage_of(kept.get("usage"))
     kept["front"] = _forwarded(kept["front"]) if kept.get("front") else None
     kept["calls"] = [_forwarded(call) for call in kept.get("calls", [])]
     return Turn(**kept)
 
 
 def _forwarded(values: dict[str, Any]) -> Forwarded:
-    kept = {name: value for name, value in values.items() if name in _FORWARDED}
-    for name in ("id", "wire", "method", "path"):
-        kept.setdefault(name, "")
-    kept.setdefault("mark", None)
-    kept["usage"] = _usage(kept.get("usage"))
-    return Forwarded(**kept)
-
-
-def _usage(values: Any) -> Usage | None:
-    return Usage(**values) if isinstance(values, dict) else None
+    return forwarded_of({**dict.fromkeys(("id", "wire", "method", "path"), ""), "mark": None, **values})

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import count, duration, money, numbers
 from context_bench.core.records import Example
-from context_bench.logs.answers.record import AnswerLog, RecordedAnswer, golds, id_of, number, numbers, texts, trial_of, usage_of
+from context_bench.core.usage import ROW, usage_of
+from context_bench.logs.answers.record import AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
 from context_bench.logs.source import Source
-from context_bench.logs.values import count, text
+from context_bench.logs.values import text
 
 SOURCE = "jsonl"
 _ANSWERED = ("response", "error", "errors", "output")
@@ -67,11 +69,11 @@ def _answer(value: dict[str, Any], system: str, position: int, stem: str) -> Rec
         output=_output(value),
         error=_error(value),
         scores=numbers(value.get("scores")),
-        usage=usage_of(usage),
+        usage=usage_of(usage, ROW),
         model=model or system,
-        cost=number(usage.get("cost")),
+        cost=money(usage.get("cost")),
         sent_tokens=count(value.get("input_tokens")),
-        latency=number(value.get("latency")),
+        latency=duration(value.get("latency")),
         finish_reason=text(value.get("finish_reason")) or text(metadata.get("finish_reason")),
         shape=text(metadata.get("shape")),
     )
