@@ -165,6 +165,9 @@ class Watching:
                 await one.idle(_SHADOW_PATIENCE)
         for one in shadows:
             self.notes += _of_shadow(one)
+        if log.dropped:
+            self.notes.append(f"{log.dropped} records could not be stored and were dropped.")
+            code = code or 1
         if watch.fault is not None:
             self.notes.append(f"Records were lost: {watch.fault}")
             code = code or 1

@@ -17,6 +17,7 @@ MOST = 2**53
 #: US dollars, and seconds (30 years): more than any run takes.
 MOST_DOLLARS = MOST_SECONDS = 1e9
 MOST_PORT = 65_535
+MOST_LINE = 2**31 - 1
 _LONGEST = 16  # digits of a text that may be read as a number
 _MILLISECONDS = 1e11  # a moment beyond this is told in milliseconds
 
@@ -64,24 +65,30 @@ def count(value: Any) -> int | None:
 
 
 def line(value: Any) -> int | None:
-    """The number of a line, from 1, or a text of digits that is one."""
+    """The number of a line, or a text of digits that is one; below 1 where a program counts from the end."""
     found = whole(value)
-    return found if found is not None and found >= 1 else None
+    return found if found is not None and -MOST_LINE <= found <= MOST_LINE else None
+
+
+def amount(value: Any, most: float = 1e9) -> float | None:
+    """How much of something there is: a number from 0 to `most`."""
+    kind = type(value)
+    return float(value) if (kind is float or kind is int) and 0 <= value <= most else None
 
 
 def money(value: Any) -> float | None:
     """US dollars."""
-    return _within(value, MOST_DOLLARS)
+    return amount(value, MOST_DOLLARS)
 
 
 def duration(value: Any) -> float | None:
     """Seconds that something took, or may take."""
-    return _within(value, MOST_SECONDS)
+    return amount(value, MOST_SECONDS)
 
 
 def share(value: Any) -> float | None:
     """A number from 0 to 1."""
-    return _within(value, 1.0)
+    return amount(value, 1.0)
 
 
 def moment(stamp: Any) -> float | None:
@@ -107,11 +114,6 @@ def numbers(values: Any) -> dict[str, float]:
     """The entries of a mapping that are finite numbers."""
     pairs = values.items() if isinstance(values, Mapping) else ()
     return {str(name): found for name, value in pairs if (found := real(value)) is not None}
-
-
-def _within(value: Any, most: float) -> float | None:
-    kind = type(value)
-    return float(value) if (kind is float or kind is int) and 0 <= value <= most else None
 
 
 def _as_float(value: Any) -> float | None:

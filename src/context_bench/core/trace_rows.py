@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
-from context_bench.core.numbers import count
 from context_bench.core.coverage import LEVELS, Level, Score
+from context_bench.core.numbers import count
 from context_bench.core.records import Usage
 from context_bench.core.spans import Ranges, merged, without
 from context_bench.core.trace import Ranges as EventRanges

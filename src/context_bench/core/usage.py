@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import count, duration, real
-from context_bench.core.records import Forwarded, Usage
+from context_bench.core.numbers import count, duration, money, real
+from context_bench.core.records import Call, Forwarded, Usage
 
 _Names = tuple[tuple[str, ...], ...]
 
@@ -148,3 +148,28 @@ def forwarded_of(values: Any) -> Forwarded:
         return Forwarded(**given)
     except TypeError as error:
         raise BadInput(f"not a record of a tap: {error}") from None
+
+
+def bounded_calls(calls: Iterable[Call]) -> list[Call]:
+    """The calls with what can be kept of them for sure: whom they asked, when, and what was billed. No bodies."""
+    return [
+        Call(
+            call.account if isinstance(call.account, str) else "system",
+            call.model if isinstance(call.model, str) else "",
+            call.url if isinstance(call.url, str) else "",
+            real(call.started) or 0.0,
+            seconds=duration(call.seconds) or 0.0,
+            ttft=duration(call.ttft),
+            waited=duration(call.waited) or 0.0,
+            attempt=count(call.attempt) or 1,
+            status=count(call.status),
+            sent_tokens=count(call.sent_tokens),
+            exact=call.exact is True,
+            usage=None if call.usage is None else usage_of(asdict(call.usage)),
+            cost=money(call.cost),
+            finish_reason=call.finish_reason if isinstance(call.finish_reason, str) else None,
+            error=call.error if isinstance(call.error, str) else None,
+            in_flight=count(call.in_flight),
+        )
+        for call in calls
+    ]

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.numbers import count
 from context_bench.core import calling
 from context_bench.core.clock import Clock
 from context_bench.core.errors import (
@@ -16,6 +15,7 @@ from context_bench.core.errors import (
     CostCapReached,
     Failed,
     NoBudget,
+    NotStored,
     PreflightFailed,
     SetupFailed,
     Stop,
@@ -23,6 +23,7 @@ from context_bench.core.errors import (
     describe,
 )
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
@@ -109,7 +110,12 @@ async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = Non
         await _watched(bench, _conversation(bench, arm, unit), answer, lambda: _process(asked, example, hand), limit, hand)
         outcome.error, outcome.stop = answer.error, answer.stop
         outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
-        await _describe(bench, outcome, answer, example)
+        try:
+            await _describe(bench, outcome, answer, example)
+        except STOPS:
+            raise
+        except Exception as error:  # what a plug-in says of itself can be anything
+            outcome.error = describe(NotStored(f"what came back cannot be counted ({describe(error)})"))
         if outcome.error is None and outcome.stop is None:
             await judge(bench, outcome, bench.scorers, hand)
     except asyncio.CancelledError:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, BadReply, BadSpec
+from context_bench.core.numbers import duration
 from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
@@ -102,7 +103,7 @@ def from_spec(target: str) -> HTTPCompressor:
         if not isinstance(given.get(name, kind()), kind):
             faults.append(f"`{name}` is expected to be {what}, found {given[name]!r:.40}")
     timeout = given.get("timeout", TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+    if not duration(timeout):
         faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r}")
     if "body" in given and (odd := sorted(names_in(given["body"]) - _PLACES)):
         faults.append(f"`body`: {{{odd[0]}}} is not known; expected {', '.join(f'{{{name}}}' for name in sorted(_PLACES))}")

@@ -113,9 +113,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 def _nanoseconds(span: Mapping[str, Any], which: str) -> int:
     value = span.get(f"{which}TimeUnixNano", span.get(f"{which}_time_unix_nano"))
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 40:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int and 0 <= value < 10**19:
         return value
     at = moment(span.get(f"{which}_time", span.get(f"{which}Time")))
     return int(at * 1e9) if at is not None else 0
