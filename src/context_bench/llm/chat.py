@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from context_bench.core import urls
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
@@ -34,7 +35,7 @@ from context_bench.llm.redact import bare_url, masked, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
-from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, Unusable, address_of, head_of
+from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -414,12 +415,7 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
     """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    try:
-        parts = urlsplit(base_url.strip())
-        address_of(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, "")))
-    except (ValueError, Unusable):
-        shown = bare_url(base_url.strip())
-        raise BadInput(f"base URL {shown!r} is not usable: expected http://HOST[:PORT][/v1] or https://…") from None
+    parts = urlsplit(urls.base_url(base_url, "base URL"))
     url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     if parts.username is None and parts.password is None:
         return url, None
