@@ -16,7 +16,7 @@ from context_bench.core.numbers import count, duration, moment, money, real
 from context_bench.core.records import Example
 from context_bench.core.unreadable import FAULTS
 from context_bench.core.usage import INSPECT, usage_of
-from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
+from context_bench.logs.answers.record import LETTERS, NO_TRIAL, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
 from context_bench.logs.source import DOCUMENT_LIMIT, Source
 from context_bench.logs.values import text
 
@@ -170,12 +170,15 @@ def _answers(log: AnswerLog, header: dict[str, Any], samples: Iterator[Any]) -> 
         if not isinstance(sample, dict):
             skipped["no sample"] += 1
             continue
-        yield _answer(about, _resolved(sample), position, skipped)
+        if (trial := trial_of(sample.get("epoch"), 1)) is None:
+            skipped[NO_TRIAL] += 1
+        else:
+            yield _answer(about, _resolved(sample), position, skipped, trial)
         log.skipped = dict(skipped)
     log.skipped = dict(skipped)
 
 
-def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str]) -> RecordedAnswer:
+def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str], trial: int) -> RecordedAnswer:
     own = _mapping(_mapping(about.get("metadata")).get("context_bench"))
     output = _mapping(sample.get("output"))
     model = text(about.get("model")) or text(output.get("model")) or "unknown"
@@ -183,7 +186,7 @@ def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skippe
     return RecordedAnswer(
         system=text(own.get("system")) or model,
         example=_own_example(sample) if own else _example(about, sample, position),
-        trial=trial_of(sample.get("epoch"), 1),
+        trial=trial,
         output={**_mapping(kept.get("output")), **_output(output)},
         error=_error(sample.get("error")),
         scores=_scores(_mapping(sample.get("scores")), skipped),

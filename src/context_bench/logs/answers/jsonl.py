@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.numbers import count, duration, money, numbers
 from context_bench.core.records import Example
 from context_bench.core.usage import ROW, usage_of
-from context_bench.logs.answers.record import AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
+from context_bench.logs.answers.record import NO_TRIAL, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
 from context_bench.logs.source import Source
 from context_bench.logs.values import text
 
@@ -50,13 +50,16 @@ def _answers(log: AnswerLog, source: Source) -> Iterator[RecordedAnswer]:
         if not isinstance(value, dict) or not any(key in value for key in _ANSWERED):
             skipped["no answer"] += 1
             continue
+        if (trial := trial_of(value.get("trial"))) is None:
+            skipped[NO_TRIAL] += 1
+            continue
         system = text(value.get("system")) or text(value.get("model")) or "recorded"
         position = positions[system] = positions.get(system, -1) + 1
-        yield _answer(value, system, position, source.path.stem)
+        yield _answer(value, system, position, source.path.stem, trial)
     log.skipped = dict(skipped + Counter(source.skipped_counts()))
 
 
-def _answer(value: dict[str, Any], system: str, position: int, stem: str) -> RecordedAnswer:
+def _answer(value: dict[str, Any], system: str, position: int, stem: str, trial: int) -> RecordedAnswer:
     given = value.get("usage")
     usage: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     given = value.get("metadata")
@@ -65,7 +68,7 @@ def _answer(value: dict[str, Any], system: str, position: int, stem: str) -> Rec
     return RecordedAnswer(
         system=system,
         example=_example(value, position, stem),
-        trial=trial_of(value.get("trial")),
+        trial=trial,
         output=_output(value),
         error=_error(value),
         scores=numbers(value.get("scores")),

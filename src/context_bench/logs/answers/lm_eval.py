@@ -198,7 +198,7 @@ def _likelihoods(entry: dict[str, Any]) -> list[float] | None:
             return None
         try:
             likely = float(pair[0])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         found.append(likely)
     return found or None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.numbers import count
+from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -67,10 +67,13 @@ def golds(example: Example, targets: list[str]) -> None:
         example["answers"] = targets
 
 
-def trial_of(value: Any, first: int = 0) -> int:
-    """A trial counted from 0, of a number counted from `first`."""
+NO_TRIAL = "a trial that no run has"
+
+
+def trial_of(value: Any, first: int = 0) -> int | None:
+    """A trial counted from 0, of a number counted from `first`; 0 where none is told, `None` for one beyond all that can be stored."""
     found = count(value)
-    return 0 if found is None else max(0, found - first)
+    return None if found is None and type(value) is int and value > MOST else max(0, (found or 0) - first)
 
 
 def id_of(value: Any, position: int) -> str | int:
