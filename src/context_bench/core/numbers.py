@@ -110,10 +110,16 @@ def port(value: Any) -> int | None:
     return found if found is not None and 1 <= found <= MOST_PORT else None
 
 
-def numbers(values: Any) -> dict[str, float]:
-    """The entries of a mapping that are finite numbers."""
+def score(value: Any) -> float | None:
+    """A score, of whatever scale: no larger than what can be squared and summed."""
+    found = real(value)
+    return found if found is not None and -MOST <= found <= MOST else None
+
+
+def scores(values: Any) -> dict[str, float]:
+    """The entries of a mapping that are scores."""
     pairs = values.items() if isinstance(values, Mapping) else ()
-    return {str(name): found for name, value in pairs if (found := real(value)) is not None}
+    return {str(name): found for name, value in pairs if (found := score(value)) is not None}
 
 
 def _as_float(value: Any) -> float | None:

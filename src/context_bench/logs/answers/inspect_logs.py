@@ -12,7 +12,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.core.numbers import count, duration, moment, money, real
+from context_bench.core.numbers import count, duration, moment, money, score
 from context_bench.core.records import Example
 from context_bench.core.unreadable import FAULTS
 from context_bench.core.usage import INSPECT, usage_of
@@ -278,8 +278,8 @@ def _error(error: Any) -> str | None:
 def _scores(scores: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     """Every value of every scorer that means a number. What means none is left out, never 0."""
     found: dict[str, float] = {}
-    for scorer, score in scores.items():
-        value = score.get("value") if isinstance(score, dict) else score
+    for scorer, told in scores.items():
+        value = told.get("value") if isinstance(told, dict) else told
         for name, item in value.items() if isinstance(value, dict) else [(None, value)]:
             grade = _grade(item)
             if grade is None:
@@ -291,11 +291,11 @@ def _scores(scores: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
 
 def _grade(value: Any) -> float | None:
     if not isinstance(value, str):
-        return real(value)
+        return score(value)
     if (known := _GRADES.get(value, _GRADES.get(value.lower()) if len(value) > 1 else None)) is not None:
         return known
     try:
-        return real(float(value))
+        return score(float(value))
     except ValueError:
         return None
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import count, duration, money, numbers
+from context_bench.core.numbers import count, duration, money, scores
 from context_bench.core.records import Example
 from context_bench.core.usage import ROW, usage_of
 from context_bench.logs.answers.record import NO_TRIAL, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
@@ -71,7 +71,7 @@ def _answer(value: dict[str, Any], system: str, position: int, stem: str, trial:
         trial=trial,
         output=_output(value),
         error=_error(value),
-        scores=numbers(value.get("scores")),
+        scores=scores(value.get("scores")),
         usage=usage_of(usage, ROW),
         model=model or system,
         cost=money(usage.get("cost")),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import real
+from context_bench.core.numbers import score
 from context_bench.core.records import Example
 from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
 from context_bench.logs.source import Place, Source
@@ -212,7 +212,7 @@ def _scores(entry: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     suffix = f".{filtered}" if filtered and filtered != "none" else ""
     found: dict[str, float] = {}
     for name in names:
-        value = real(entry.get(name)) if isinstance(name, str) else None
+        value = score(entry.get(name)) if isinstance(name, str) else None
         if value is None:
             skipped["a score that is no number"] += 1
         else:
