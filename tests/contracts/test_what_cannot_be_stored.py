@@ -1,8 +1,11 @@
 """An answer, a judgement, a set-up or a watched turn that a store cannot hold is one failure with its reason, never the end of a run."""
 
 import math
+import random
+import sqlite3
 
 import pytest
+from sqlalchemy import event
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.ledger import current_ledger
@@ -167,3 +170,22 @@ async def test_a_store_that_fails_is_not_taken_for_an_odd_row(store, run, monkey
     assert isinstance(done.stopped, StoreUnusable)
     assert "the disk is full" in str(done.stopped)
     assert not [row for row in rows(store, "r") if row.scores or row.errors]
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+async def test_an_answer_that_is_too_large_fails_alone(store, run):
+    """SQLite takes a blob of a billion bytes at most; a smaller limit shows the same."""
+
+    @event.listens_for(store.engine, "connect")
+    def narrow(connection, _):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 300_000)
+
+    store.engine.dispose()
+    noise = random.Random(0).randbytes(500_000).hex()
+    for large in ({"answer": {"note": noise}}, {"call": {"request": {"text": noise}}}):
+        system = Odd(**large)
+        name = next(iter(large))
+        done = await run([system], examples(), [Score()], name=name, bodies="all", max_workers=4)
+        assert done.completed
+        assert [row.errors.get("system", "")[:9] for row in rows(store, name)] == ["", "NotStored", ""]
+        assert "too big" in next(row.errors["system"] for row in rows(store, name) if row.errors)

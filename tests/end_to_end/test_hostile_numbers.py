@@ -12,11 +12,13 @@ from context_bench.core.records import Usage
 from context_bench.core.tables import load_toml
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows, run_of
 from context_bench.evaluators import AnswerQuality
+from context_bench.llm.chat import ChatClient
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.wires.shared import Reply
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
+from context_bench.tap.watch import Watch
 
 HUGE = 2**63
 HOSTILE = [HUGE, 10**30, -1, 1e308, True, "12", [1]]
@@ -219,3 +221,22 @@ def test_an_odd_url_is_refused_by_where_it_was_given(where, here, capsys):
 def test_a_port_that_is_none_is_refused(port, here, capsys):
     assert main(["run", "--proxy", "http://127.0.0.1:1", "--tap", port, "--dataset", "f.jsonl"]) == 2
     assert "--tap" in capsys.readouterr().err
+
+
+async def test_a_watch_outlives_any_count_of_a_reply():
+    kept = []
+
+    async def keep(turns):
+        kept.extend(turns)
+
+    async with ModelServer(Claims()) as server, Watch(server.url, record="full", prices=GenaiPrices(), keep=keep) as watch:
+        async with ChatClient(watch.url, api_key="k") as client:
+            for example in examples():
+                reply = await client.chat("gpt-4o", [{"role": "user", "content": example["context"]}])
+                assert reply.text == "Paris"
+        await watch.drain()
+        assert watch.fault is None
+    assert len(kept) == len(HOSTILE) + 2
+    counts = [value for turn in kept for value in (turn.usage.input_tokens if turn.usage else None, turn.cost) if value is not None]
+    assert len(counts) >= 4
+    assert all(0 <= value <= 2**53 for value in counts)

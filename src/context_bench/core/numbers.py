@@ -25,10 +25,12 @@ _MILLISECONDS = 1e11  # a moment beyond this is told in milliseconds
 def number(value: Any) -> float | None:
     """A finite number, NumPy's included and whole ones as they are; truth values count as 0 and 1."""
     kind = type(value)
-    if value is None or kind is str:
-        return None
+    if kind is int and -MOST <= value <= MOST:
+        return value
     if kind is float:
         return value if math.isfinite(value) else None
+    if value is None or kind is str:
+        return None
     if isinstance(value, Integral):
         found = int(value)
         return found if -MOST <= found <= MOST else _as_float(found)
@@ -37,8 +39,11 @@ def number(value: Any) -> float | None:
 
 def real(value: Any) -> float | None:
     """The same, as a float."""
-    if type(value) is float:
+    kind = type(value)
+    if kind is float:
         return value if math.isfinite(value) else None
+    if kind is int and -MOST <= value <= MOST:
+        return float(value)
     found = number(value)
     return None if found is None else float(found)
 
