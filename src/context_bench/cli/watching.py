@@ -95,9 +95,9 @@ class Watching:
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
         from context_bench.tap.relay import check_upstream
 
-        for url in (self.via, self.shadow):
+        for flag, url in (("--via", self.via), ("--shadow", self.shadow)):
             if url is not None:
-                check_upstream(url)
+                check_upstream(url, flag)
         return {
             "via": self.via,
             "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,

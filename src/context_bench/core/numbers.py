@@ -26,7 +26,8 @@ def number(value: Any) -> float | None:
     """A finite number, NumPy's included and whole ones as they are; truth values count as 0 and 1."""
     kind = type(value)
     if kind is int and -MOST <= value <= MOST:
-        return value
+        whole_one: int = value
+        return whole_one
     if kind is float:
         return value if math.isfinite(value) else None
     if value is None or kind is str:

@@ -280,9 +280,9 @@ def _outward_proxy(base: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
-def check_upstream(url: str) -> str:
+def check_upstream(url: str, where: str = "upstream") -> str:
     """The upstream's base URL without trailing slashes. Raises `BadInput` for what cannot be one."""
-    url = base_url(url, "upstream")
+    url = base_url(url, where)
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise BadInput("the upstream's URL holds a user name or password; give the key on its own (--upstream-key-env)")

@@ -175,10 +175,10 @@ def from_spec(target: str) -> HTTPMemory:
 def from_dict(given: Mapping[str, Any], where: str = "the description of the HTTP memory") -> HTTPMemory:
     """From what such a file says; `BadSpec` lists every fault, `BadInput` names a variable that is not set."""
     reading = Reading(given, where, call=_KEYS, needed="path")
-    base, headers, auth = reading.take("base_url", str), reading.take("headers", dict, {}), reading.take("auth", dict)
-    if (fault := fault_of((base or "").strip())) is not None:
-        reading.faults.append(f"`base_url` is expected to be {EXPECTED}; found {shown(base or '')!r}: {fault}")
-    elif (parts := urlsplit(base or "")).username or parts.password:
+    base, headers, auth = str(reading.take("base_url", str) or "").strip(), reading.take("headers", dict, {}), reading.take("auth", dict)
+    if (fault := fault_of(base)) is not None:
+        reading.faults.append(f"`base_url` is expected to be {EXPECTED}; found {shown(base)!r}: {fault}")
+    elif (parts := urlsplit(base)).username or parts.password:
         reading.faults.append("`base_url` holds a login; give it through [auth] and an environment variable")
     steps = [table for table in given.values() if isinstance(table, Mapping)]
     for table in (headers, *(table["headers"] for table in steps if isinstance(table.get("headers"), Mapping))):
