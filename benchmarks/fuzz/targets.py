@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import judge_label, options
-from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
+from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, usage, wordiff
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
@@ -43,7 +43,7 @@ from context_bench.sandbox import placing, results
 from context_bench.systems import relay, splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
-from context_bench.tap import coding, journal, masking, matching
+from context_bench.tap import coding, masking, matching
 from context_bench.viewer import asking
 
 Target = Callable[[bytes], object]
@@ -238,7 +238,7 @@ TARGETS: dict[str, Target] = {
     ),
     "headers": _of_text(_headers),
     "splices": _spliced,
-    "tap-records": _of_object(journal.from_json),
+    "tap-records": _of_object(usage.forwarded_of),
     # data sets
     "jsonl": _rows("rows.jsonl"),
     "json": _rows("rows.json"),

@@ -511,7 +511,7 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         (["--upstream", "echo", "--shadow", "http://127.0.0.1:1"], "--max-cost"),
         (["--upstream", "echo", "--max-cost", "1"], "--shadow"),
         (["--upstream", "echo", "--sample", "2"], "not a share"),
-        (["--upstream", "echo", "--via", "nonsense"], "not a base URL"),
+        (["--upstream", "echo", "--via", "nonsense"], "--via 'nonsense' is not usable"),
         (["--upstream", "echo", "--output", "pdf"], "table or json"),
         (["--show", "last"], "no store"),
         (["--upstream", "echo", "--record", "everything"], "recording policy"),

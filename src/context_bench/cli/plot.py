@@ -99,7 +99,7 @@ def _charts_of_file(file: Path) -> list[Chart]:
 def _coverage(sets: Any) -> list[Chart]:
     """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
     from context_bench.core.coverage import LEVELS
-    from context_bench.reports.tally import number
+    from context_bench.core.numbers import number
     from context_bench.reports.traces.curve import course_chart
 
     courses: dict[str, dict[str, list[float | None]]] = {}

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, refuse_equal_names
-from context_bench.cli.options import Comma, Many, RunOptions
+from context_bench.cli.options import Comma, Many, RunOptions, UrlOrName
 from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings, warn
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.llm.keyring import key_in
@@ -38,7 +38,7 @@ class MemoryOptions(RunOptions):
 
     system: Many = Field(default=[])
     dataset: Many = Field(default=["locomo"])
-    relay: str | None = None
+    relay: UrlOrName | None = None
     api_key: str | None = Field(default=None, exclude=True, repr=False)
     qa_types: Comma = Field(default=[])
     k: Any = Field(default=[1, 5, 10])

@@ -95,9 +95,9 @@ class Watching:
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
         from context_bench.tap.relay import check_upstream
 
-        for url in (self.via, self.shadow):
+        for flag, url in (("--via", self.via), ("--shadow", self.shadow)):
             if url is not None:
-                check_upstream(url)
+                check_upstream(url, flag)
         return {
             "via": self.via,
             "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
@@ -165,6 +165,9 @@ class Watching:
                 await one.idle(_SHADOW_PATIENCE)
         for one in shadows:
             self.notes += _of_shadow(one)
+        if log.dropped:
+            self.notes.append(f"{log.dropped} records could not be stored and were dropped.")
+            code = code or 1
         if watch.fault is not None:
             self.notes.append(f"Records were lost: {watch.fault}")
             code = code or 1

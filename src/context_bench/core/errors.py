@@ -9,7 +9,7 @@ ContextBenchError
 │  ├─ CostCapReached                                                                                   exit 5
 │  └─ RunTimedOut                                                                                      exit 1
 └─ Failed    becomes a row's error or a missing score; the run goes on
-   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed
+   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed, NotStored
    │  ├─ Refused: ContextTooLong, Filtered, Declined
    │  └─ BadReply: OutputSpent, EmptyReply
    └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed
@@ -177,6 +177,10 @@ class NoBudget(SystemFailed):
 
 class SetupFailed(SystemFailed):
     """A group could not be set up (a memory lost too much of what it was given), so none of its questions can be asked."""
+
+
+class NotStored(SystemFailed):
+    """What came back cannot be kept in the store; the row keeps why, and what was paid."""
 
 
 class EvaluatorFailed(Failed):

@@ -16,10 +16,12 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from context_bench.core import urls
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.ledger import Ledger, current_ledger
+from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
 from context_bench.core.tokens import TokenCounter, counter_for
@@ -33,7 +35,7 @@ from context_bench.llm.redact import bare_url, masked, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
-from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, Unusable, address_of, head_of
+from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -80,8 +82,8 @@ def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool
     if counted is None:
         found = count_request(parse_request(request.wire, body), counter_for(model))
         counted = found.total, found.exact
-    limits = [body[name] for name in ("max_completion_tokens", "max_tokens", "max_output_tokens") if isinstance(body.get(name), int)]
-    most = max(limits) * max(1, int(body.get("n") or 1)) if limits else None
+    limits = [most for name in ("max_completion_tokens", "max_tokens", "max_output_tokens") if (most := count(body.get(name))) is not None]
+    most = max(limits) * max(1, count(body.get("n")) or 1) if limits else None
     messages = len(body.get("messages") or body.get("input") or [])
     prompt = round((counted[0] + more) * (1.0 if counted[1] else 1.5)) + 8 * messages + 32
     worst = method(prices, "worst_case")
@@ -280,7 +282,7 @@ class ChatClient:
         elif result is None:
             call.error = "Cancelled"
         if call.usage is not None and self.prices is not None:
-            call.cost = self.prices.cost(call.usage, call.model)
+            call.cost = money(self.prices.cost(call.usage, call.model))
         if ledger is not None:
             if ticket is not None and ledger.spend is not None:
                 ledger.spend.settle(ticket, 0.0 if failure is not None and not failure.billed else call.cost)
@@ -413,12 +415,7 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
     """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    try:
-        parts = urlsplit(base_url.strip())
-        address_of(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, "")))
-    except (ValueError, Unusable):
-        shown = bare_url(base_url.strip())
-        raise BadInput(f"base URL {shown!r} is not usable: expected http://HOST[:PORT][/v1] or https://…") from None
+    parts = urlsplit(urls.base_url(base_url, "base URL"))
     url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     if parts.username is None and parts.password is None:
         return url, None

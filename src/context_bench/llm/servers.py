@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
 from context_bench.core.tokens import counter_for
+from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
@@ -377,7 +377,7 @@ def upstream_of(text: str) -> Responder | str:
         from context_bench.llm.embedded import Embedded
 
         return cast("Responder", Embedded(keep=True, instances=min(4, os.cpu_count() or 1)) if rest else Embedded())
-    parts = urlsplit(text)
-    if parts.scheme in ("http", "https") and parts.hostname:
-        return text.rstrip("/")
-    raise BadInput(f"{text!r} is no upstream: give a URL (http://… or https://…), echo, embedded, or scripted:FILE")
+    if (fault := fault_of(text.strip())) is not None:
+        fault = f" ({fault})" if "://" in text else ""
+        raise BadInput(f"{shown(text)!r} is no upstream{fault}: give a URL ({EXPECTED}), echo, embedded, or scripted:FILE")
+    return text.strip().rstrip("/")

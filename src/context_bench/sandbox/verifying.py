@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import score, scores
 from context_bench.sandbox.placing import decoded, put
 from context_bench.sandbox.results import PASSED, plain_name, results
 from context_bench.sandbox.shapes import Finished, Verdict
@@ -81,10 +82,10 @@ def _reward(folder: Path | None) -> float | None:
                 continue
             value = json.loads(file.read_text("utf-8", "replace"))
             if isinstance(value, dict):
-                numbers = [float(number) for number in value.values() if isinstance(number, int | float)]
-                value = value.get("reward", sum(numbers) / len(numbers) if numbers else None)
-            if isinstance(value, int | float):
-                return float(value)
+                found = list(scores(value).values())
+                value = value.get("reward", sum(found) / len(found) if found else None)
+            if (reward := score(value)) is not None:
+                return reward
     except (OSError, ValueError, RecursionError, OverflowError):  # the verifier ran beside what it verifies: this is text from outside
         return None
     return None

@@ -18,6 +18,7 @@ from yarl import URL
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
+from context_bench.core.urls import base_url
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.wire import wire_of
 from context_bench.llm.wires.shared import dump, load_json
@@ -98,9 +99,7 @@ class Relay:
     """
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:
-        parts = urlsplit(upstream)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"upstream {upstream!r} is not a URL; expected http://HOST:PORT or https://HOST")
+        upstream = base_url(upstream, "upstream")
         self.upstream, self.host, self.port = upstream.rstrip("/"), host, port
         self.change = change
         self._session: aiohttp.ClientSession | None = None

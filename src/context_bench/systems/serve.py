@@ -16,6 +16,7 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
+from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.core.wire import WireRequest
 from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
@@ -172,17 +173,10 @@ async def _one(system: Any, slot: Slot, question: str) -> str | Answered:
     if isinstance(context, str) and context != slot.text:
         return context
     if isinstance(response, str):
-        return Answered(response, _usage(made.get("api_usage")))
+        return Answered(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
     if context is None:
         raise TypeError(f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}")
     return slot.text
-
-
-def _usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, Mapping):
-        return None
-    counts = [raw.get("prompt_tokens"), raw.get("completion_tokens")]
-    return Usage(*(count if isinstance(count, int) else None for count in counts))
 
 
 def _rendered(made: Answered, request: WireRequest) -> Answer:

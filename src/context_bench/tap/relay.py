@@ -23,6 +23,7 @@ from yarl import URL
 from context_bench.core.clock import Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import host_of, is_loopback, page_refusal
+from context_bench.core.urls import base_url
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
 from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
@@ -279,20 +280,15 @@ def _outward_proxy(base: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
-def check_upstream(url: str) -> str:
+def check_upstream(url: str, where: str = "upstream") -> str:
     """The upstream's base URL without trailing slashes. Raises `BadInput` for what cannot be one."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput(f"upstream {url!r} is not a base URL; expected http(s)://HOST[:PORT][/PATH]")
+    url = base_url(url, where)
+    parts = urlsplit(url)
     if parts.username or parts.password:
         raise BadInput("the upstream's URL holds a user name or password; give the key on its own (--upstream-key-env)")
     if parts.query or parts.fragment:
         raise BadInput("the upstream's URL holds a query or fragment; expected http(s)://HOST[:PORT][/PATH]")
-    return url.strip().rstrip("/")
+    return url.rstrip("/")
 
 
 def join(base: str, target: str) -> str:

@@ -9,6 +9,13 @@ from sqlalchemy import BigInteger, Connection, Dialect, Integer, String, Table, 
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from context_bench.core.errors import StoreUnusable
+
+
+class Unstorable(StoreUnusable):
+    """A value that the database cannot hold; what it holds already and what else is written are as good as before."""
+
+
 #: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two characters.
 _ESCAPE = "\x1a"
 _WRITTEN = {"\x00": f"{_ESCAPE}0", _ESCAPE: f"{_ESCAPE}1"}

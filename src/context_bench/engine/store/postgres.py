@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from context_bench.core.errors import MissingExtra, StoreUnusable
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.migrating import checked, migrate
 from context_bench.engine.store.schema import HEAD
 
@@ -80,6 +81,8 @@ class PostgresDatabase:
         except DBAPIError as error:
             said = " ".join(str(error.orig).split())
             code = getattr(error.orig, "sqlstate", None) or ""
+            if _is_of_a_value(error.orig, code):
+                raise Unstorable(f"store {self.name} cannot hold a value: {said}") from error
             lost = error.connection_invalidated or _is_lost(code, said)
             raise (StoreLost if lost else StoreUnusable)(_advice(self.name, self.url, code, said)) from error
 
@@ -236,6 +239,13 @@ def _is_lost(code: str, said: str) -> bool:
     if code:
         return code[:2] in ("08", "40") or code in ("55P03", "57P01", "57P02", "57P03", "53300")
     return any(each in said.lower() for each in _GONE)
+
+
+def _is_of_a_value(error: Any, code: str) -> bool:
+    """22: a number out of range and the like; 23502: nothing where something must be; 42804: of another type; 54: too large."""
+    from psycopg import DataError, ProgrammingError
+
+    return code[:2] in ("22", "54") or code in ("23502", "42804", "42846") or (not code and isinstance(error, DataError | ProgrammingError))
 
 
 def _advice(name: str, url: URL, code: str, said: str) -> str:

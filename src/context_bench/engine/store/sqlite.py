@@ -17,8 +17,12 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.migrating import checked, migrate
 from context_bench.engine.store.schema import APPLICATION_ID, HEAD
+
+#: A type that it does not know, nothing where something must be, a text or blob that is too large.
+_OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class SqliteFile:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
+            if isinstance(getattr(error, "orig", error), _OF_A_VALUE):
+                raise Unstorable(f"store {self.path} cannot hold a value: {getattr(error, 'orig', error)}") from error
             raise StoreUnusable(_advice(self.path, str(getattr(error, "orig", error)))) from error
         except OSError as error:
             said = error.strerror or error

@@ -9,18 +9,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import UnknownName
-from context_bench.core.records import Forwarded, Usage
+from context_bench.core.errors import Stop, UnknownName
+from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
+from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.core.watching import Turn
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.serializing import write_bodies
 from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
 
 _TURN = frozenset(field.name for field in fields(Turn))
-_FORWARDED = frozenset(field.name for field in fields(Forwarded))
 _AT_ONCE = 200  # turns read at a time
 
 
@@ -46,9 +47,30 @@ class WatchLog:
     def __init__(self, store: Store, number: int, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.number, self.name = number, name
         self._store, self._clock, self._bodies = store, clock, Bodies()
+        self.dropped = 0  # records that could not be stored
 
     def write(self, turns: list[Turn]) -> None:
-        """Keep some records."""
+        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`."""
+        try:
+            self._insist(turns)
+        except Exception as error:
+            if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                raise
+            for turn in turns:
+                self._write_one(turn)
+
+    def _write_one(self, turn: Turn) -> None:
+        bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
+        for record in (turn, bare):
+            try:
+                return self._insist([record])
+            except Exception as error:
+                if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                    raise
+        self.dropped += 1
+        return None
+
+    def _insist(self, turns: list[Turn]) -> None:
         try:
             self._store.insist(lambda: self._try(turns))
         except BaseException:
@@ -72,7 +94,7 @@ class WatchLog:
         """The watch is over. `settings`: what it says about itself now."""
         values: dict[str, Any] = {"status": DONE, "owner": None, "updated": self._clock.now()}
         if settings is not None:
-            values["settings"] = pack(dumps(settings))
+            values["settings"] = pack(dumps(settings | ({"dropped": self.dropped} if self.dropped else {})))
         ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
 
         def work() -> None:
@@ -183,20 +205,11 @@ def _told(values: dict[str, Any]) -> dict[str, Any]:
 
 def _turn(values: dict[str, Any]) -> Turn:
     kept = {name: value for name, value in values.items() if name in _TURN}
-    kept["usage"] = _usage(kept.get("usage"))
+    kept["usage"] = usage_of(kept.get("usage"))
     kept["front"] = _forwarded(kept["front"]) if kept.get("front") else None
     kept["calls"] = [_forwarded(call) for call in kept.get("calls", [])]
     return Turn(**kept)
 
 
 def _forwarded(values: dict[str, Any]) -> Forwarded:
-    kept = {name: value for name, value in values.items() if name in _FORWARDED}
-    for name in ("id", "wire", "method", "path"):
-        kept.setdefault(name, "")
-    kept.setdefault("mark", None)
-    kept["usage"] = _usage(kept.get("usage"))
-    return Forwarded(**kept)
-
-
-def _usage(values: Any) -> Usage | None:
-    return Usage(**values) if isinstance(values, dict) else None
+    return forwarded_of({**dict.fromkeys(("id", "wire", "method", "path"), ""), "mark": None, **values})

@@ -17,7 +17,7 @@ from context_bench.core.wire import Part, WireRequest
 
 #: What a JSON object may be: nearly always the first, and to ask for the second only takes ten times as long.
 OBJECT = (dict, Mapping)
-_LISTS, _NUMBERS = (list, tuple), (int, float)
+_LISTS = (list, tuple)
 #: Rendered replies carry one fixed date, so that equal requests get byte-equal replies.
 CREATED = 1_700_000_000
 
@@ -73,13 +73,6 @@ def as_list(value: Any) -> list[Any]:
 def as_str(value: Any) -> str | None:
     """`value` if it is text."""
     return value if isinstance(value, str) else None
-
-
-def as_count(value: Any) -> int | None:
-    """`value` if it is a count of tokens (whole, not negative)."""
-    if value is None or isinstance(value, bool) or not isinstance(value, _NUMBERS) or value != value or value < 0 or value == float("inf"):
-        return None
-    return int(value)
 
 
 def params_of(body: Mapping[str, Any], *taken: str) -> dict[str, Any]:

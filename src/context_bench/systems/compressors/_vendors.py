@@ -12,8 +12,8 @@ from context_bench.core.probing import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call
 from context_bench.core.tokens import counter_for
+from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.llm.redact import bare_url, redact
-from context_bench.llm.wires.openai_chat import usage_of
 from context_bench.systems._vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._results import result_of
@@ -86,5 +86,5 @@ class VendorCompressor:
         for each in calls if ledger is not None else ():
             assert ledger is not None
             call = Call(ledger.account, self._asked_model or "", bare_url(self._relay or ""), each["started"], each["seconds"])
-            call.request, call.usage = each["request"], usage_of(each.get("usage"))
+            call.request, call.usage = each["request"], usage_of(each.get("usage"), OPENAI_CHAT)
             ledger.record(call)
