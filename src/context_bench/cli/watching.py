@@ -93,7 +93,7 @@ class Watching:
         return prices(RunOptions(price=self.price, price_model=self.price_model))
 
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
-        from context_bench.tap.relay import check_upstream
+        from context_bench.llm.relay import check_upstream
 
         for url in (self.via, self.shadow):
             if url is not None:

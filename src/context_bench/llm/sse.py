@@ -6,6 +6,7 @@ before its blank line is taken if it is whole. How the bytes are cut makes no di
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from context_bench.core.errors import BadReply
@@ -72,6 +73,25 @@ class EventReader:
         elif field == "event":
             self._name = value
         return None
+
+
+class EndOfStream:
+    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of a line."""
+
+    _LINE = re.compile(
+        rb"[\r\n](?:data: ?\[DONE\]"
+        rb"|(?:event: ?|data: ?\{\s*\"type\"\s*:\s*\")(?:message_stop|response\.(?:completed|failed|incomplete))\b)"
+    )
+    _LONGEST = 100
+
+    def __init__(self) -> None:
+        self._tail = b"\n"
+
+    def begins_in(self, data: bytes) -> bool:
+        """Does that event begin in `data`, or in what came right before it?"""
+        seen = self._tail + data
+        self._tail = seen[-self._LONGEST :]
+        return self._LINE.search(seen) is not None
 
 
 class StreamReader:

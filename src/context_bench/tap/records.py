@@ -6,6 +6,7 @@ addresses. `full`: bodies. Keys are in none of them.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -87,6 +88,7 @@ class Exchange:
     reply_headers: Headers = field(default_factory=list)
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
+    kept: asyncio.Event | None = None  # a witness keeps the record before the client has the end of the answer; set when that is done
     crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down

@@ -19,6 +19,8 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.llm.wire import wire_of
 from context_bench.tap.control import PREFIX, Control
@@ -26,7 +28,7 @@ from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Headers, Window, Windows, find_marks
 from context_bench.tap.reading import Reader, Sink, Witness
 from context_bench.tap.records import SOCKET, SPOKEN, Exchange, Scribe
-from context_bench.tap.relay import Gate, Relay, Socket
+from context_bench.tap.relay import Gate, Socket, TapRelay
 from context_bench.tap.shelf import Shelf
 from context_bench.tap.talk import Talk
 from context_bench.tap.threaded import TapThread
@@ -81,7 +83,7 @@ class Tap:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: TapThread | None = None
         self._closing = contextlib.AsyncExitStack()
-        self._relay: Relay | None = None
+        self._relay: TapRelay | None = None
 
     # Life
 
@@ -100,7 +102,7 @@ class Tap:
             upstream = upstream_of(self._upstream)
             if not isinstance(upstream, str):
                 upstream = (await opened.enter_async_context(ModelServer(upstream))).url
-            self._relay = Relay(upstream, key=self._key, clock=self._clock)
+            self._relay = TapRelay(upstream, key=self._key, clock=self._clock)
             await self._relay.open()
             opened.push_async_callback(self._relay.close)
             self._reader.open()
@@ -119,9 +121,10 @@ class Tap:
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
-            max_line_size=65_536,
-            max_field_size=65_536,
-            max_headers=1_000,
+            max_line_size=LINE_LIMIT,
+            max_field_size=LINE_LIMIT,
+            max_headers=MOST_HEADERS,
+            logger=SERVER_LOG,
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
@@ -279,16 +282,15 @@ class Tap:
         if request.path.startswith(PREFIX):
             return await self._control.answer(request)
         assert self._relay is not None
-        headers = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in request.raw_headers]
-        exchange = self._arrive(request.method, request.raw_path, headers)
+        exchange = self._arrive(request.method, request.raw_path, raw_headers(request))
         if is_upgrade(request):
             return await self._socket(self._relay, request, exchange)
         try:
-            return await self._relay.relay(request, exchange)
+            return await self._relay.relay(request, exchange, lambda: self._kept(exchange))
         finally:
             self._leave(exchange)
 
-    async def _socket(self, relay: Relay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _socket(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """A WebSocket: opening it is one exchange, each request said over it another."""
         try:
             opened = await relay.open_socket(request, exchange)
@@ -334,9 +336,16 @@ class Tap:
 
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
-        exchange.ended = self._clock.monotonic()
-        del self._open[exchange.id]
-        self._reader.add(exchange)
+        if self._open.pop(exchange.id, None) is not None:
+            exchange.ended = self._clock.monotonic()
+            self._reader.add(exchange)
+
+    async def _kept(self, exchange: Exchange) -> None:
+        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""
+        if exchange.kept is None:
+            return
+        self._leave(exchange)
+        await exchange.kept.wait()
 
 
 def _nothing(text: str) -> None:

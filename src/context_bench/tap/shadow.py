@@ -19,9 +19,9 @@ from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Spend
 from context_bench.core.watching import Turn
+from context_bench.llm.relay import end_to_end
 from context_bench.tap.arms import Arm
 from context_bench.tap.measuring import Mirror, Money
-from context_bench.tap.relay import end_to_end
 
 _WAITING = 64  # mirrored requests that may wait; more are left out and counted
 _TIMEOUT = 600.0
