@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.llm.wires import anthropic, openai_chat, openai_responses
@@ -20,6 +21,8 @@ _STATES: dict[str, type[StreamState]] = {
 }
 
 
+#: Characters that are kept of what a stream sends after its end.
+_ASIDE = 2_000
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
 
@@ -97,8 +100,9 @@ class EndOfStream:
 class StreamReader:
     """Reads one streamed reply. `wire`: `openai-chat`, `openai-responses` or `anthropic`.
 
-    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream said that it was at
-    its end. `error`: what the provider, or the reader (an event that is not JSON), complained of.
+    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream said that the reply
+    was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept aside in `reply.after_done`.
+    `error`: what the provider, or the reader (an event that is not JSON), complained of.
     """
 
     def __init__(self, wire: str) -> None:
@@ -107,11 +111,14 @@ class StreamReader:
         self._events = EventReader()
         self._state = _STATES[wire]()
         self._unreadable: str | None = None
+        self._after: dict[str, Any] = {}
 
     @property
     def reply(self) -> Reply:
         """What has arrived so far; whole when `complete`."""
-        return self._state.reply
+        reply = self._state.reply
+        reply.after_done = dict(self._after) or None
+        return reply
 
     @property
     def started(self) -> bool:
@@ -122,6 +129,11 @@ class StreamReader:
     def complete(self) -> bool:
         """Whether the stream told its own end."""
         return self._state.complete
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream's last event has come: nobody need wait for more."""
+        return self._state.over
 
     @property
     def error(self) -> str | None:
@@ -142,6 +154,9 @@ class StreamReader:
     def _take(self, name: str, text: str, *, cut: bool) -> None:
         if not text or text.isspace():
             return
+        if self._state.over:
+            self._put_aside(name, text)
+            return
         try:
             self._state.event(name, text)
         except ValueError as error:
@@ -149,3 +164,13 @@ class StreamReader:
                 self._unreadable = self._unreadable or f"invalid JSON in the stream: {error}"
         except BadReply as error:
             self._unreadable = self._unreadable or str(error)
+
+    def _put_aside(self, name: str, text: str) -> None:
+        """Count what comes after the end, and keep its beginning. Another end mark and signs of life say nothing."""
+        if text.strip() == "[DONE]" or name == "ping":
+            return
+        after = self._after or {"events": 0, "bytes": 0, "text": ""}
+        room = _ASIDE - len(after["text"])
+        after["events"], after["bytes"] = after["events"] + 1, after["bytes"] + len(text.encode("utf-8", "surrogatepass"))
+        after["text"] += f"{text}\n"[: max(0, room)]
+        self._after = after
