@@ -30,7 +30,16 @@ from context_bench.llm.relay import (
 )
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
-from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
+from context_bench.tap.upgrade import (
+    MESSAGE_LIMIT,
+    Hearing,
+    Refused,
+    carry,
+    check_handshake,
+    open_upstream,
+    protocols_of,
+    without_handshake,
+)
 
 #: Names under which a container reaches its host; let in only when the tap listens beyond loopback.
 _CONTAINER_NAMES = frozenset({"host.docker.internal", "host.containers.internal", "gateway.docker.internal"})
@@ -49,9 +58,9 @@ class Socket:
     upstream: aiohttp.ClientWebSocketResponse
     headers: Headers
 
-    async def carry(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> str:
+    async def carry(self, hearing: Hearing | None) -> str:
         """Carry messages until it ends; see `upgrade.carry`."""
-        return await carry(self.client, self.upstream, asked, answered)
+        return await carry(self.client, self.upstream, hearing)
 
 
 class TapRelay:

@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 #: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
 PATIENCE = 2.0
+#: How long the end of an answer waits at most for its record to be kept, where a witness wants that.
+HELD_SECONDS = 2.0
 
 
 class Tap:
@@ -286,7 +288,10 @@ class Tap:
         if is_upgrade(request):
             return await self._socket(self._relay, request, exchange)
         try:
-            return await self._relay.relay(request, exchange, lambda: self._kept(exchange))
+            answer = await self._relay.relay(request, exchange, lambda: self._kept(exchange))
+            if not answer.prepared:  # one of the tap's own
+                await self._kept(exchange)
+            return answer
         finally:
             self._leave(exchange)
 
@@ -304,10 +309,10 @@ class Tap:
         def begin(body: bytes) -> Exchange:
             return self._arrive(SOCKET, exchange.target, headers, body)
 
-        talk = Talk(begin, self._leave, self._clock)
+        talk = Talk(begin, self._leave, self._clock, self._kept)
         why = "the client went away"
         try:
-            why = await (opened.carry(talk.asked, talk.answered) if spoken else opened.carry(_nothing, _nothing))
+            why = await (opened.carry(talk) if spoken else opened.carry(None))
         finally:
             talk.over("the tap was stopped" if relay.stopping else why)
         return opened.client
@@ -345,11 +350,9 @@ class Tap:
         if exchange.kept is None:
             return
         self._leave(exchange)
-        await exchange.kept.wait()
-
-
-def _nothing(text: str) -> None:
-    """What is said over a WebSocket that is not known to carry requests to a model."""
+        with contextlib.suppress(TimeoutError):  # a store that is slow, or does not write at all, keeps no answer from its client
+            async with asyncio.timeout(HELD_SECONDS):
+                await exchange.kept.wait()
 
 
 async def serve_tap(
