@@ -1,4 +1,4 @@
-"""Run by test_watch_killed.py and benchmarks/watch_kills.py. Arguments: upstream, store, port of the front tap; a proxy and the port behind it."""
+"""Run by test_watch_killed.py and benchmarks/watch_kills.py. Arguments: upstream, store, front port; a proxy and the port behind it."""
 
 from pathlib import Path
 

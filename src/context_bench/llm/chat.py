@@ -506,6 +506,6 @@ def _keep(call: Call, reply: Reply) -> None:
     """What a reply says, for the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    extra = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
     extra["after_done"] = reply.after_done
     call.reply = message | {name: value for name, value in extra.items() if value}

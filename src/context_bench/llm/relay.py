@@ -1,7 +1,9 @@
 """The relay: a request goes on to one upstream as it came, and the answer goes back as it comes.
 
 It never retries, follows a redirect, adds a header or changes a byte of a body. What it must touch: hop-by-hop headers and `Host`; what
-else goes on in the place of what came is the `Passage`'s to say. The tap, `serve` and the proxies of tests and demonstration stand on it.
+else goes on in the place of what came is the `Passage`'s to say. A stream that stays open after its last event stays open for the client,
+too, until one of the two ends it: a relay that closed it would hide what the upstream does. The tap, `serve` and the proxies of tests and
+demonstration stand on it.
 """
 
 from __future__ import annotations
