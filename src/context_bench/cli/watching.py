@@ -18,12 +18,14 @@ from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
 if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
     from context_bench.core.watching import Turn
-    from context_bench.engine import WatchRecord
+    from context_bench.engine import WatchLog, WatchRecord
     from context_bench.reports.watching import Board
     from context_bench.tap.shadow import Shadow
     from context_bench.tap.watch import Watch
 
 _SHADOW_PATIENCE = 30.0
+#: Seconds after which a turn that is still under way is counted in the store.
+_COUNTED_AFTER = 0.05
 
 
 @dataclass
@@ -157,7 +159,7 @@ class Watching:
                 mirror=mirror if self.shadow else None,
                 moved=(counted := asyncio.Event()).set,
             )
-            counting = asyncio.create_task(_count(watch, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
+            counting = asyncio.create_task(_count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
             stack.callback(counting.cancel)
             show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
@@ -205,16 +207,18 @@ class Watching:
         return 0
 
 
-async def _count(watch: Watch, moved: asyncio.Event, write: Callable[[int], Awaitable[None]]) -> None:
-    """Have it written down how many turns are under way, whenever that changes: who kills the watch leaves no time for it."""
-    written = 0
+async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Callable[[int], Awaitable[None]]) -> None:
+    """Have it written down how many turns are under way: who kills the watch leaves no time for it.
+
+    What lasts a moment only is not: with every batch of records the count is written, too.
+    """
     while True:
         await moved.wait()
+        await asyncio.sleep(_COUNTED_AFTER)
         moved.clear()
-        if (now := watch.under_way) != written:
+        if (now := watch.under_way) != log.counted:
             try:
                 await write(now)
-                written = now
             except StoreUnusable:  # the next record cannot be kept either, and says so
                 continue
 

@@ -46,6 +46,7 @@ class WatchLog:
     def __init__(self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK) -> None:
         self.number, self.name, self._settings = number, name, settings
         self._store, self._clock, self._bodies = store, clock, Bodies()
+        self.counted = 0  # turns under way, as the store has it
 
     def write(self, turns: list[Turn], under_way: int | None = None) -> None:
         """Keep some records. `under_way`: turns that have begun and are not kept even now, for whoever finds the watch killed."""
@@ -55,6 +56,7 @@ class WatchLog:
             self._bodies.dropped()
             raise
         self._bodies.committed()
+        self.counted = self.counted if under_way is None else under_way
 
     def under_way(self, count: int) -> None:
         """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss of power."""
@@ -64,6 +66,7 @@ class WatchLog:
                 connection.execute(self._updated(count))
 
         self._store.insist(work)
+        self.counted = count
 
     def _updated(self, under_way: int | None) -> Any:
         values: dict[str, Any] = {"updated": self._clock.now()}
