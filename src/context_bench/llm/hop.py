@@ -114,7 +114,7 @@ class Hop:
     """
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:
-        self.relay = Relay(upstream)
+        self.relay = Relay(upstream, logins=True)
         self.host, self.port, self.change = host, port, change
         self._runner: web.ServerRunner | None = None
 

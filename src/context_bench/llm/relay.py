@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -38,6 +38,7 @@ _HOP_BY_HOP = frozenset(
 _IDLE_SECONDS = 3.0
 #: Seconds that a stream whose end is held back has for closing after its last event, and bytes that are held back of one that goes on.
 _CLOSING_SECONDS, _MOST_HELD = 0.25, 2**20
+_LOGIN = re.compile(r"//[^/?#]*@")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -107,10 +108,13 @@ class Untouched(web.StreamResponse):
 
 
 class Relay:
-    """Relays single exchanges to one upstream (with or without `/v1`) over kept-open connections. Opened and closed on one event loop."""
+    """Relays single exchanges to one upstream (with or without `/v1`) over kept-open connections. Opened and closed on one event loop.
 
-    def __init__(self, upstream: str) -> None:
-        self.base = check_upstream(upstream)
+    `logins`: the upstream's URL may hold a user name and password, which are sent with requests that bring no key; `base` is without them.
+    """
+
+    def __init__(self, upstream: str, *, logins: bool = False) -> None:
+        self.base, self._login = _without_login(check_upstream(upstream, logins=logins))
         self.outward_proxy = _outward_proxy(self.base)
         self._session: aiohttp.ClientSession | None = None
 
@@ -169,11 +173,14 @@ class Relay:
             raise BadTarget(f"the request target {target[:100]!r} is no path, nor an http or https URL") from None
 
     async def _ask(self, sent: Outgoing) -> aiohttp.ClientResponse:
+        headers = one_spelling(sent.headers)
+        if self._login is not None:
+            headers.setdefault(hdrs.AUTHORIZATION, self._login)
         try:
             return await self.session.request(
                 sent.method,
                 self.url_of(sent.target),
-                headers=one_spelling(sent.headers),
+                headers=headers,
                 data=sent.data,
                 allow_redirects=False,
                 proxy=self.outward_proxy,
@@ -192,13 +199,13 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
     response = Untouched(status=upstream.status, reason=upstream.reason or "", headers=CIMultiDict(end_to_end(raw)))
     response._send_headers_immediately = not upstream.content.is_eof()  # a reply that is all here leaves in one piece
     await _to_client(response.prepare(incoming))
-    end = _End(upstream, holds=passage.holds_the_end)
+    end = _End(upstream) if passage.holds_the_end else None
     while piece := await _from_upstream(upstream):
         passage.piece(piece, last=upstream.content.is_eof())
-        if end.begins_in(piece):
+        if end is not None and end.begins_in(piece):
             break
         await _to_client(response.write(piece))
-    if passage.holds_the_end:
+    if end is not None:
         rest, broken = await _closing(upstream, passage) if piece else (b"", None)
         await passage.ended()
         await _to_client(response.write(piece + rest))
@@ -213,17 +220,15 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
 class _End:
     """Finds the piece with which an answer can be whole for its client: the last bytes, or the event that ends a stream."""
 
-    def __init__(self, upstream: aiohttp.ClientResponse, *, holds: bool) -> None:
-        self._content, self._holds = upstream.content, holds
+    def __init__(self, upstream: aiohttp.ClientResponse) -> None:
+        self._content = upstream.content
         length = upstream.headers.get(hdrs.CONTENT_LENGTH, "")
         self._left = int(length) if length.isascii() and length.isdecimal() else -1
         streamed = upstream.content_type == "text/event-stream" and hdrs.CONTENT_ENCODING not in upstream.headers
-        self._events = EndOfStream() if holds and streamed else None
+        self._events = EndOfStream() if streamed else None
 
     def begins_in(self, piece: bytes) -> bool:
-        """Is this piece, or what follows it, the end? Never where nothing is held back."""
-        if not self._holds:
-            return False
+        """Is this piece, or what follows it, the end?"""
         self._left -= len(piece)
         return self._content.is_eof() or self._left == 0 or (self._events is not None and self._events.begins_in(piece))
 
@@ -297,7 +302,16 @@ def _outward_proxy(base: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
-def check_upstream(url: str) -> str:
+def _without_login(url: str) -> tuple[str, str | None]:
+    """A base URL without user name and password, and these as the value of a header."""
+    parts = urlsplit(url)
+    if parts.username is None and parts.password is None:
+        return url, None
+    login = aiohttp.BasicAuth(unquote(parts.username or ""), unquote(parts.password or ""), "utf-8").encode()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), login
+
+
+def check_upstream(url: str, *, logins: bool = False) -> str:
     """The upstream's base URL without trailing slashes. Raises `BadInput` for what cannot be one."""
     try:
         parts = urlsplit(url)
@@ -305,8 +319,9 @@ def check_upstream(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise BadInput(f"upstream {url!r} is not a base URL; expected http(s)://HOST[:PORT][/PATH]")
-    if parts.username or parts.password:
+        shown = _LOGIN.sub("//", url).partition("?")[0]  # it may hold keys
+        raise BadInput(f"upstream {shown!r} is not a base URL; expected http(s)://HOST[:PORT][/PATH]")
+    if not logins and (parts.username or parts.password):
         raise BadInput("the upstream's URL holds a user name or password; give the key on its own (--upstream-key-env)")
     if parts.query or parts.fragment:
         raise BadInput("the upstream's URL holds a query or fragment; expected http(s)://HOST[:PORT][/PATH]")

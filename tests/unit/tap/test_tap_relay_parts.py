@@ -40,9 +40,10 @@ def test_upstreams():
     for bad in ("ftp://h", "h:80", "http://", "http://h:0", "http://h:99999", "http://[::1", "http://h?x=1", "http://h#x"):
         with pytest.raises(BadInput):
             check_upstream(bad)
-    with pytest.raises(BadInput) as told:
-        check_upstream("http://user:hunter2@h")
-    assert "hunter2" not in str(told.value)
+    for bad in ("http://user:hunter2@h", "http://user:hunter2@[::1", "http://user:hunter2@h:99999", "ftp://h?key=hunter2"):
+        with pytest.raises(BadInput) as told:
+            check_upstream(bad)
+        assert "hunter2" not in str(told.value), bad
 
 
 def test_loopback_names():
