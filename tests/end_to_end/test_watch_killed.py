@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import random
+import resource
 import signal
+import sys
 
 import aiohttp
 import pytest
@@ -117,3 +119,36 @@ async def test_a_store_that_does_not_answer_holds_no_client_up_for_ever(tmp_path
         go_on.set()
     assert [turn.kind for turn in kept] == ["turn"]
     assert json.dumps(kept[0].failure) == "null"
+
+
+CLIENT = """
+import json, os, random, urllib.request
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+answers = set()
+for number in range(40):
+    text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=40_000))
+    body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": text}]}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=30) as reply:
+        answers.add(json.load(reply)["choices"][0]["message"]["content"])
+assert answers == {"fine"}, answers
+"""
+
+
+async def test_on_a_full_disk_clients_are_answered_and_the_summary_counts_what_is_missing(tmp_path):
+    line = [sys.executable, "-m", "context_bench", "watch", "--front", "0", "--store", str(tmp_path / "store.db"), "--record", "full"]
+
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
+
+    async with Provider() as provider, asyncio.timeout(120):
+        line += ["--upstream", provider.url, "--output", "json", "--", sys.executable, "-c", CLIENT]
+        pipe = asyncio.subprocess.PIPE
+        watch = await asyncio.create_subprocess_exec(*line, cwd=tmp_path, stdout=pipe, stderr=pipe, preexec_fn=little_room)
+        out, err = await watch.communicate()
+    assert len(provider.seen) == 40, err
+    assert "Traceback" not in err.decode()
+    told = json.loads(out)
+    kept = told["arms"]["main"]["total"]["turns"]
+    assert 0 < kept < 40
+    assert f"Records were lost: {40 - kept} could not be kept" in " ".join(told["notes"]), told["notes"]
+    assert watch.returncode == 1

@@ -72,7 +72,11 @@ class Watching:
                 log = open_watch(kept, settings, name=self.name)
                 board = Board()
                 code = await self._watch(url, prices, log, board, settings)
-            log.end({**settings, "notes": self.notes})
+            try:
+                log.end({**settings, "notes": self.notes})
+            except StoreUnusable as full:  # what is kept can be read all the same
+                self.notes.append(f"The end of this watch could not be written: {full}")
+                code = code or 1
             _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
         return code
 
