@@ -31,7 +31,7 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import failures, gguf, hop, prices, redact, retry, scripted, sse, wire
 from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
 from context_bench.logs.solved import read as solved
@@ -40,7 +40,7 @@ from context_bench.logs.traces import vocabulary
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results
-from context_bench.systems import relay, splice, templates
+from context_bench.systems import splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
 from context_bench.tap import coding, masking, matching
@@ -233,9 +233,7 @@ TARGETS: dict[str, Target] = {
     "replies": _of_json(*map(_reply, WIRES)),
     "failures": _failure,
     "retry-after": _of_text(_waits),
-    "codings": lambda data: (
-        [relay.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None
-    ),
+    "codings": lambda data: [hop.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None,
     "headers": _of_text(_headers),
     "splices": _spliced,
     "tap-records": _of_object(usage.forwarded_of),

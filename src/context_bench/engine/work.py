@@ -319,7 +319,7 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
     processed = answer.found
     if processed is not None:
         outcome.output = added(example, processed)
-        outcome.metadata |= _told(processed)
+        outcome.metadata |= _told(processed) | _after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
     _count(bench, outcome, processed, example, answer.in_full)
@@ -468,3 +468,10 @@ def _told(processed: Example) -> dict[str, Any]:
     if isinstance(reason, str):
         told["finish_reason"] = reason
     return told
+
+
+def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
+    """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have its beginning."""
+    aside = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
+    told = [each for each in aside if isinstance(each, Mapping)]
+    return {"after_done": {name: sum(int(each.get(name, 0)) for each in told) for name in ("events", "bytes")}} if told else {}

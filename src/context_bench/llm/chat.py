@@ -10,7 +10,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -42,6 +42,10 @@ from context_bench.llm.wires.shared import dump, load_json
 _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 _LARGEST_REPLY = 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
+#: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
+_CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
+#: Seconds that a stream whose reply is whole has for its bill and its last event.
+_BILL_SECONDS = 5.0
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
 _ABSENT = 0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
@@ -302,7 +306,8 @@ class ChatClient:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
-            call.seconds = self._clock.monotonic() - start
+            over, sending.over = sending.over, None
+            call.seconds = (self._clock.monotonic() if over is None else over) - start
         if isinstance(result, Reply):
             _keep(call, result)
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
@@ -326,13 +331,16 @@ class ChatClient:
     async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         reader = StreamReader(sending.request.wire)
         size = 0
-        while chunk := await response.piece():
+        while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
             reader.feed(chunk)
             if call.ttft is None and reader.started:
                 call.ttft = self._clock.monotonic() - start
             size += len(chunk)
             if size > _LARGEST_REPLY:
                 return Failure(BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True)
+        sending.over = self._clock.monotonic()
+        if reader.over or reader.error:
+            await _take_leave(response, reader)
         reader.close()
         if reader.error:
             _keep(call, reader.reply)
@@ -377,6 +385,7 @@ class _Sending:
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
+    over: float | None = None  # when the last attempt's stream was at its end, whatever came after it
     quotas: Sequence[Quota] = ()  # what the last attempt's headers said
 
     def counted(self) -> int | None:
@@ -431,6 +440,29 @@ def _checked_key(key: str | None) -> str | None:
     return key or None
 
 
+async def _more(response: Response, reader: StreamReader) -> bytes:
+    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and nothing more comes."""
+    if not reader.complete:
+        return await response.piece()
+    with suppress(TimeoutError, Broken):
+        async with asyncio.timeout(_BILL_SECONDS):
+            return await response.piece()
+    return b""
+
+
+async def _take_leave(response: Response, reader: StreamReader) -> None:
+    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens now spoils the reply.
+
+    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by the caller.
+    """
+    size = 0
+    with suppress(TimeoutError, Trouble):
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            while size < _MOST_AFTER and (chunk := await response.piece()):
+                reader.feed(chunk)
+                size += len(chunk)
+
+
 def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
@@ -449,6 +481,8 @@ def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
     for call in reply.tool_calls:
         if isinstance(call.get("arguments"), str):
             call["arguments"] = masked(call["arguments"], secrets)
+    if reply.after_done is not None:
+        reply.after_done["text"] = masked(reply.after_done["text"], secrets)
     return reply
 
 
@@ -469,5 +503,6 @@ def _keep(call: Call, reply: Reply) -> None:
     """What a reply says, for the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    extra = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra["after_done"] = reply.after_done
     call.reply = message | {name: value for name, value in extra.items() if value}

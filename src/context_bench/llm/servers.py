@@ -31,6 +31,7 @@ from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.wire import parse_request, render_reply, render_stream, wire_of
 from context_bench.llm.wires.shared import CREATED, Reply, as_list, dump, load_json
 
@@ -116,7 +117,7 @@ class ModelServer:
         raise_descriptor_limit()
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2, logger=SERVER_LOG)
         await runner.setup()
         try:
             await web.TCPSite(runner, self.host, self.port, backlog=4096).start()

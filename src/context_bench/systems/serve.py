@@ -20,6 +20,7 @@ from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.core.wire import WireRequest
 from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
+from context_bench.llm.hop import Answer, Hop, Request
 from context_bench.llm.wire import Reply, parse_request, render_reply, render_stream
 from context_bench.llm.wires.shared import dump
 from context_bench.systems.compressors import COMPRESSORS
@@ -27,7 +28,6 @@ from context_bench.systems.compressors._messages import texts_of
 from context_bench.systems.compressors._simple import as_compressor, check_process
 from context_bench.systems.compressors.full import Full
 from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
-from context_bench.systems.relay import Answer, Relay, Request
 
 Spec = str | Compressor | System
 
@@ -46,21 +46,21 @@ class Served:
         self.plugin = _plugin(spec)
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
-        self._relay = Relay(upstream, self._change, port=port, host=host)
+        self._hop = Hop(upstream, self._change, port=port, host=host)
 
     @property
     def url(self) -> str:
         """`http://HOST:PORT`, without `/v1`; once started."""
-        return self._relay.url
+        return self._hop.url
 
     async def start(self) -> Served:
         """Bind and serve."""
-        await self._relay.start()
+        await self._hop.start()
         return self
 
     async def stop(self) -> None:
         """Close the port; a system's `aclose` is awaited."""
-        await self._relay.stop()
+        await self._hop.stop()
         close = calling.method(self.plugin, "aclose")
         if close is not None:
             await calling.call(close)

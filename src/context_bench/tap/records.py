@@ -6,6 +6,7 @@ addresses. `full`: bodies. Keys are in none of them.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -23,7 +24,7 @@ from context_bench.core.wire import WireRequest, count_request, facts
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
-from context_bench.tap.failures import cut_off, mark_failed
+from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
@@ -87,6 +88,7 @@ class Exchange:
     reply_headers: Headers = field(default_factory=list)
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
+    kept: asyncio.Event | None = None  # a witness keeps the record before the client has the end of the answer; set when that is done
     crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
@@ -238,6 +240,7 @@ class Scribe:
             reader.close()
             self._bill(record, reader.reply)
             record.facts["reply_complete"] = reader.complete
+            self._tell_of_the_end(record, exchange, reader)
             if reader.error:
                 mark_failed(record, "error in the stream")
             elif not reader.complete:
@@ -248,6 +251,17 @@ class Scribe:
             record.reply = self._kept(render_reply(record.wire, reader.reply, shown), None)
         except Exception as error:  # as above: whatever came was relayed
             record.facts["reply_unread"] = str(error) if isinstance(error, Undecodable) else f"stream not readable ({type(error).__name__})"
+
+    def _tell_of_the_end(self, record: Forwarded, exchange: Exchange, reader: StreamReader) -> None:
+        """A client that leaves at a stream's last event has its whole answer; what was sent after that event is told apart."""
+        if reader.over and client_left(exchange.error):
+            record.error = None
+        if (after := reader.reply.after_done) is None:
+            return
+        text = after.pop("text")
+        if self.policy in ("redacted", "full"):
+            after["text"] = mask_private(text) if self.policy == "redacted" else text
+        record.facts["after_done"] = after
 
     # What is kept, by policy
 

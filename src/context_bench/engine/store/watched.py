@@ -44,42 +44,63 @@ class WatchRecord:
 class WatchLog:
     """Writes one watch. Every `write` is one transaction; when it returns, its records are safe from loss of power."""
 
-    def __init__(self, store: Store, number: int, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.number, self.name = number, name
+    def __init__(self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK) -> None:
+        self.number, self.name, self._settings = number, name, settings
         self._store, self._clock, self._bodies = store, clock, Bodies()
         self.dropped = 0  # records that could not be stored
+        self.counted = 0  # turns under way, as the store has it
 
-    def write(self, turns: list[Turn]) -> None:
-        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`."""
+    def write(self, turns: list[Turn], under_way: int | None = None) -> None:
+        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`.
+
+        `under_way`: turns that have begun and are not kept even now, for whoever finds the watch killed.
+        """
         try:
-            self._insist(turns)
+            self._insist(turns, under_way)
         except Exception as error:
             if isinstance(error, Stop) and not isinstance(error, Unstorable):
                 raise
             for turn in turns:
-                self._write_one(turn)
+                self._write_one(turn, under_way)
 
-    def _write_one(self, turn: Turn) -> None:
+    def _write_one(self, turn: Turn, under_way: int | None) -> None:
         bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
         for record in (turn, bare):
             try:
-                return self._insist([record])
+                return self._insist([record], under_way)
             except Exception as error:
                 if isinstance(error, Stop) and not isinstance(error, Unstorable):
                     raise
         self.dropped += 1
         return None
 
-    def _insist(self, turns: list[Turn]) -> None:
+    def _insist(self, turns: list[Turn], under_way: int | None) -> None:
         try:
-            self._store.insist(lambda: self._try(turns))
+            self._store.insist(lambda: self._try(turns, under_way))
         except BaseException:
             self._bodies.dropped()
             raise
         self._bodies.committed()
+        self.counted = self.counted if under_way is None else under_way
 
-    def _try(self, turns: list[Turn]) -> None:
-        w, watches = schema.watched.c, schema.watches
+    def under_way(self, count: int) -> None:
+        """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss of power."""
+
+        def work() -> None:
+            with self._store.writing(durable=False) as connection:
+                connection.execute(self._updated(count))
+
+        self._store.insist(work)
+        self.counted = count
+
+    def _updated(self, under_way: int | None) -> Any:
+        values: dict[str, Any] = {"updated": self._clock.now()}
+        if under_way is not None:
+            values["settings"] = pack(dumps({**self._settings, "under_way": under_way}))
+        return update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+    def _try(self, turns: list[Turn], under_way: int | None) -> None:
+        w = schema.watched.c
         self._bodies.dropped()  # of a try before
         with self._store.writing() as connection:
             first = select(w.number).where(w.watch == self.number, w.number == turns[0].number) if turns else None
@@ -88,7 +109,7 @@ class WatchLog:
             for turn in turns:
                 self._write(connection, turn)
             write_bodies(connection, self._bodies)
-            connection.execute(update(watches).where(watches.c.number == self.number).values(updated=self._clock.now()))
+            connection.execute(self._updated(under_way))
 
     def end(self, settings: dict[str, Any] | None = None) -> None:
         """The watch is over. `settings`: what it says about itself now."""
@@ -139,7 +160,7 @@ def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = Non
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
         made = connection.execute(schema.watches.insert().values(**values, settings=pack(dumps(settings)))).inserted_primary_key
     assert made is not None
-    return WatchLog(store, int(made[0]), chosen, clock)
+    return WatchLog(store, int(made[0]), chosen, settings, clock)
 
 
 def list_watches(store: Store) -> list[WatchRecord]:

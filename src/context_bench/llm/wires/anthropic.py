@@ -217,7 +217,7 @@ class Stream:
         self._builder = _Builder()
         self._head = Reply()
         self._usage: dict[str, Any] = {}
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
 
     @property
@@ -231,6 +231,7 @@ class Stream:
     def event(self, name: str, data: str) -> None:
         """Take one event; pings and unknown events are passed over."""
         if data.strip() == "[DONE]":
+            self.over = True
             return
         body = load_json(data)
         if not isinstance(body, OBJECT):
@@ -249,7 +250,7 @@ class Stream:
             self._head.finish_reason = _stop(as_dict(body.get("delta")).get("stop_reason")) or self._head.finish_reason
             self._bill(as_dict(body.get("usage")))
         elif kind == "message_stop":
-            self.complete = True
+            self.complete = self.over = True
         elif kind == "error" or body.get("error"):
             self.error = self.error or error_text(body.get("error") or body)
 

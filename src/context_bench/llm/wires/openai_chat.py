@@ -133,14 +133,14 @@ class Stream:
 
     def __init__(self) -> None:
         self.reply = Reply()
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
         self._calls: dict[int, dict[str, Any]] = {}
 
     def event(self, name: str, data: str) -> None:
-        """Take one chunk; `[DONE]` may come once, twice or never."""
+        """Take one chunk; `[DONE]` may come or not."""
         if data.strip() == "[DONE]":
-            self.complete = True
+            self.complete = self.over = True
             return
         chunk = load_json(data)
         if not isinstance(chunk, OBJECT):

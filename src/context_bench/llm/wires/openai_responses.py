@@ -141,7 +141,7 @@ class Stream:
         self._items: dict[int, dict[str, Any]] = {}
         self._final: Reply | None = None
         self._model: str | None = None
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
 
     @property
@@ -179,6 +179,7 @@ class Stream:
     def event(self, name: str, data: str) -> None:
         """Take one event; unknown ones are passed over."""
         if data.strip() == "[DONE]":
+            self.over = True
             return
         body = load_json(data)
         if not isinstance(body, OBJECT):
@@ -187,6 +188,7 @@ class Stream:
         if kind in ("response.completed", "response.incomplete"):
             self._end(as_dict(body.get("response")))
         elif kind == "response.failed":
+            self.over = True
             failed = as_dict(body.get("response"))
             self.error = self.error or error_text(failed.get("error") or "the response failed")
         elif kind in ("response.created", "response.in_progress"):
@@ -216,7 +218,7 @@ class Stream:
             self.started = True
 
     def _end(self, response: dict[str, Any]) -> None:
-        self.complete = True
+        self.complete = self.over = True
         if not isinstance(response.get("output"), list):
             response = {**response, "output": []}
         self._final = parse_reply(response)

@@ -29,6 +29,7 @@ class Reply:
     `text`: the answer, `None` if the reply has none (null content, only tool calls). `tool_calls`: `{"id", "name", "arguments"}` with
     `arguments` as JSON text. `finish_reason` in OpenAI's words: `stop`, `length`, `tool_calls`, `content_filter`; anything else as sent.
     `raw_usage`: the provider's own usage object. `logprobs`: as an OpenAI chat completion tells them, where they were asked for.
+    `after_done`: what a stream sent after its end, none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
     """
 
     text: str | None = None
@@ -40,6 +41,7 @@ class Reply:
     reasoning: str | None = None
     raw_usage: dict[str, Any] | None = field(default=None, compare=False)
     logprobs: Any = field(default=None, compare=False)
+    after_done: dict[str, Any] | None = field(default=None, compare=False)
 
 
 class StreamState(Protocol):
@@ -47,6 +49,7 @@ class StreamState(Protocol):
 
     started: bool
     complete: bool
+    over: bool  # the event has come after which there is nothing more of the reply
     error: str | None
 
     @property
