@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.llm.wire import wire_of
 from context_bench.tap.control import PREFIX, Control
@@ -70,7 +71,7 @@ class Tap:
         self._upstream, self._host, self._port, self._key = upstream, host, port, upstream_key
         self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
-        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=[upstream_key] if upstream_key else [])
+        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
         self._gate = Gate(host, names)
         self._control = Control(self)
         self._shelf = Shelf(remember=remember)
@@ -341,6 +342,11 @@ class Tap:
 
 def _nothing(text: str) -> None:
     """What is said over a WebSocket that is not known to carry requests to a model."""
+
+
+def _known(upstream: str, key: str | None) -> list[str]:
+    """The secrets that the tap itself holds."""
+    return [*([key] if key else []), *secrets_in_url(upstream)]
 
 
 async def serve_tap(
