@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote, unquote_plus, urlsplit
@@ -252,9 +252,13 @@ def _in_base64(value: str) -> Iterator[tuple[str, bytes, str]]:
 
 
 class Masker:
-    """Cuts `values` out of texts. What cannot be searched for everywhere is masked where it is a whole value of a header or query."""
+    """Cuts `values` out of texts. What cannot be searched for everywhere is masked where it is a whole value of a header or query.
 
-    def __init__(self, values: Iterable[str], mask: str) -> None:
+    `fields`: gives names of fields that are in use, asked for only where a secret occurs in one.
+    """
+
+    def __init__(self, values: Iterable[str], mask: str, fields: Callable[[], Collection[str]] = frozenset) -> None:
+        self._fields = fields
         given = {value for value in values if value}
         self.mask = mask
         self.values = tuple(sorted((value for value in given if is_searchable(value)), key=lambda value: (-len(value), value)))
@@ -277,11 +281,9 @@ class Masker:
         return self._whole.sub(rf"\1{self.mask}", text) if self.short and any(short in text for short in self.short) else text
 
     def key(self, name: str) -> str:
-        """The name of a field, cleaned too; but a secret that is an ordinary short word does not cost a field its name."""
-        if not name.isidentifier() or not name.islower():
-            return self.text(name)
+        """The name of a field, cleaned too; but a secret that is an ordinary word does not cost a field in use its name."""
         for one in self._sought:
-            if not one.word:
+            if not (one.word and one.value in name and name in self._fields()):
                 name = one.replaced(name, self.mask)
         return name
 

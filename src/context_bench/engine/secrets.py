@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,11 +19,21 @@ HIDDEN = "[redacted]"
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>]+@")
 
 
+@cache
+def _fields() -> frozenset[str]:
+    """Every word in this package's sources, and so every name of a field that it reads back."""
+    root, found = Path(__file__).parents[1], set()
+    for pattern in ("*.py", "*.toml"):
+        for path in root.rglob(pattern):
+            found.update(re.findall(r"[a-z][a-z_]{2,40}", path.read_text("utf-8")))
+    return frozenset(found)
+
+
 class Secrets:
     """Texts that must not be kept. `texts`: those that are searched for; `notes`: what that search cannot do, for the run's notes."""
 
     def __init__(self, texts: Iterable[str] = (), notes: Sequence[str] = ()) -> None:
-        self._masker = Masker(texts, HIDDEN)
+        self._masker = Masker(texts, HIDDEN, _fields)
         self.texts, self.notes = self._masker.values, tuple(notes)
 
     def clean(self, data: bytes) -> bytes:

@@ -259,7 +259,7 @@ class Scribe:
             return None
         if self.policy == "hashes":
             return self._blocks(request) if request else self._hash(canonical_json(body))
-        return map_text(body, mask_private) if self.policy == "redacted" else body
+        return body
 
     def _keep_text(self, body: Any) -> Any:
         if body is None or body == "" or self.policy == "meta":
@@ -311,12 +311,15 @@ class Scribe:
         def clean(text: str) -> str:
             return mask_text(text, known)
 
+        def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
+            return mask_private(clean(text)) if self.policy == "redacted" else clean(text)
+
         record.path = clean(record.path)
         record.model = clean(record.model) if record.model else record.model
         record.error = clean(record.error)[:2000] if record.error else record.error
         record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
-        record.request = map_text(mask_names(record.request), clean)
-        record.reply = map_text(record.reply, clean)
+        record.request = map_text(mask_names(record.request), without)
+        record.reply = map_text(record.reply, without)
 
 
 def _outline(exchange: Exchange) -> Forwarded:

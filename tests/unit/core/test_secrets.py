@@ -31,92 +31,25 @@ FORMS = {
     "digits": "84719365021",
     "JSON": ACCOUNT,
 }
+ANNOUNCE = """
+OPENAI_API_KEY SERVICE_KEY_2 GITHUB_PAT DB_PASSWD SSH_PASSPHRASE AWS_CREDENTIALS AWS_SECRET_ACCESS_KEY MY_TOKEN
+TOKEN1 KEY API_KEYS API_KEY_PROD STRIPE_SECRET DB_PASS MYSQL_PWD MYTOKEN apiKey x-api-key Authorization auth_header
+CLIENT_SECRET_ID SESSION_COOKIE PRIVATE_KEY_PEM CREDENTIALS_JSON JWT BOT_TOKENS GOOGLE_APPLICATION_CREDENTIALS_JSON
+TOKEN_GITHUB AZURE_STORAGE_CONNECTION_STRING
+"""
+ORDINARY = """
+PATH HOME PWD OLDPWD SSH_KEY_PATH TLS_KEY_FILE SECRETS_DIR SSH_AUTH_SOCK GIT_ASKPASS MAX_TOKENS prompt_tokens
+AWS_ACCESS_KEY_ID KEYBOARD MONKEY TOKENIZERS_PARALLELISM API_KEY_ENV TOKEN_LIMIT author AUTHORS pattern compass
+PYTHONPATH TOKEN_URL
+"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "OPENAI_API_KEY",
-            "SERVICE_KEY_2",
-            "GITHUB_PAT",
-            "DB_PASSWD",
-            "SSH_PASSPHRASE",
-            "AWS_CREDENTIALS",
-        ),
-        *(
-            "AWS_SECRET_ACCESS_KEY",
-            "MY_TOKEN",
-            "TOKEN1",
-            "KEY",
-            "API_KEYS",
-            "API_KEY_PROD",
-            "STRIPE_SECRET",
-            "DB_PASS",
-        ),
-        *(
-            "MYSQL_PWD",
-            "MYTOKEN",
-            "apiKey",
-            "x-api-key",
-            "Authorization",
-            "auth_header",
-            "CLIENT_SECRET_ID",
-        ),
-        *(
-            "SESSION_COOKIE",
-            "PRIVATE_KEY_PEM",
-            "CREDENTIALS_JSON",
-            "JWT",
-            "BOT_TOKENS",
-        ),
-        *(
-            "GOOGLE_APPLICATION_CREDENTIALS_JSON",
-            "TOKEN_GITHUB",
-            "AZURE_STORAGE_CONNECTION_STRING",
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ANNOUNCE.split())
 def test_names_that_announce_a_secret(name):
     assert names_a_secret(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "PATH",
-            "HOME",
-            "PWD",
-            "OLDPWD",
-            "SSH_KEY_PATH",
-            "TLS_KEY_FILE",
-            "SECRETS_DIR",
-            "SSH_AUTH_SOCK",
-        ),
-        *(
-            "GIT_ASKPASS",
-            "MAX_TOKENS",
-            "prompt_tokens",
-            "AWS_ACCESS_KEY_ID",
-            "KEYBOARD",
-            "MONKEY",
-        ),
-        *(
-            "TOKENIZERS_PARALLELISM",
-            "API_KEY_ENV",
-            "TOKEN_LIMIT",
-            "author",
-            "AUTHORS",
-            "pattern",
-            "compass",
-        ),
-        *(
-            "PYTHONPATH",
-            "TOKEN_URL",
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ORDINARY.split())
 def test_names_that_do_not(name):
     assert not names_a_secret(name)
 
@@ -218,10 +151,10 @@ def test_paths_are_no_secrets(tmp_path):
 
 def test_json_stays_what_it_was_where_a_secret_is_an_ordinary_word():
     secrets = secrets_of([], {"A_PASSWORD": "answer", "B_PASSWORD": "12345678"})
-    held = {"answer": "the answer is", "n": 12345678, "12345678": 1, "context": "12345678"}
+    held = {"answer": "the answer is", "n": 12345678, "12345678": 1, "context": "12345678", "my answer": 2}
     assert json.loads(secrets.clean(json.dumps(held).encode())) == {
         **{"answer": "the [redacted] is", "n": 12345678},
-        **{"[redacted]": 1, "context": "[redacted]"},
+        **{"[redacted]": 1, "context": "[redacted]", "my [redacted]": 2},
     }
 
 
