@@ -35,7 +35,7 @@ _MOST_SAID = 2**20
 
 
 _FUNCTION, _BUILTIN, _WRAPPER = type(lambda: 0), type(len), type((1).__add__)
-_METHOD = type(type("_", (), {"of": lambda self: 0})().of)  # type: ignore[attr-defined]
+_METHOD = type(type("_", (), {"of": lambda self: 0})().of)
 #: What a program may call, beside objects and classes of the tests' own.
 _CALLED = (_FUNCTION, _BUILTIN, _WRAPPER, _METHOD)
 #: What a program finds itself, where it is the standard library's.
