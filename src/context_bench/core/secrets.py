@@ -37,6 +37,7 @@ _ALWAYS = re.compile(
     r"|connectionstring"
 )
 _LAST = re.compile(r"pat|pats|jwt|bearer|auth|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader")
+_LAST_OF_FIELDS = re.compile(r"(?:^|_)(?:key|token|pat|jwt|bearer|pwd|cookie|auth_header|[a-z]+token)$")
 _ANYWHERE = frozenset(("key", "token", "keys"))
 #: After these words a name says where a secret is or something about it, not the secret itself.
 _PLACES = ("file", "path", "dir", "directory", "folder", "home", "sock", "socket", "location", "askpass", "url", "uri", "urls", "endpoint")
@@ -66,10 +67,17 @@ def names_a_secret(name: str) -> bool:
     return any(_LAST.fullmatch(word) for word in said[-2:]) and said != ["pwd"]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def surely_names_a_secret(name: str) -> bool:
     """Whether a name can mean nothing else: `api_key` and `password`, but not `sort_key`."""
     return names_a_secret(name) and _ALWAYS.search("".join(word.lower() for word in _WORDS.findall(name[:200]))) is not None
+
+
+@lru_cache(maxsize=4096)
+def field_names_a_secret(name: str) -> bool:
+    """Whether a field or attribute of a program holds a secret. Fewer do than variables of these names: `token_saving`, `keys`, `pass`."""
+    said = [word.lower() for word in _WORDS.findall(name[:200]) if not word.isdigit()]
+    return names_a_secret(name) and (surely_names_a_secret(name) or _LAST_OF_FIELDS.search("_".join(said)) is not None)
 
 
 # Values
@@ -262,22 +270,33 @@ class Masker:
         given = {value for value in values if value}
         self.mask = mask
         self.values = tuple(sorted((value for value in given if is_searchable(value)), key=lambda value: (-len(value), value)))
-        self.short = tuple(sorted(value for value in given if not is_searchable(value) and len(value) <= 64))
+        self.short = tuple(
+            sorted(value for value in given if not is_searchable(value) and 2 <= len(value) <= 64 and value not in _SWITCHES)
+        )
         self._sought = tuple(map(_sought, self.values))
         coded = (each[1] for one in self._sought for each in one.coded)
         self._bytes = tuple(dict.fromkeys((*(one.needle_bytes for one in self._sought), *coded)))
+        self._needles = tuple(needle.decode() for needle in self._bytes)
+        self._least = min((len(value) for value in self.values), default=0)
 
     def __bool__(self) -> bool:
         return bool(self.values or self.short)
 
     def may_be_in(self, data: bytes) -> bool:
         """Whether `data`, JSON or text, could hold one. Quick, and wrong on the safe side only."""
-        return any(needle in data for needle in self._bytes) or any(short in data for short in self._short_bytes)
+        for needle in self._bytes:  # a third faster than `any`, and asked of every blob
+            if needle in data:
+                return True
+        return any(short in data for short in self._short_bytes)
 
     def text(self, text: str) -> str:
         """`text` without any of them."""
-        for one in self._sought:
-            text = one.replaced(text, self.mask)
+        if len(text) >= self._least:
+            for needle in self._needles:
+                if needle in text:
+                    for one in self._sought:
+                        text = one.replaced(text, self.mask)
+                    break
         return self._whole.sub(rf"\1{self.mask}", text) if self.short and any(short in text for short in self.short) else text
 
     def key(self, name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value, surely_names_a_secret
+from context_bench.core.secrets import Masker, field_names_a_secret, is_searchable, secrets_in_url, secrets_in_value, surely_names_a_secret
 from context_bench.engine.store.encoding import dumps, is_reference, loads
 from context_bench.llm.keyring import environment_notes, environment_secrets
 from context_bench.llm.redact import without_parameters
@@ -58,7 +58,7 @@ class Secrets:
             return {
                 self._masker.key(str(key)): self.value(item)
                 for key, item in value.items()
-                if not (isinstance(item, str) and names_a_secret(str(key)))
+                if not (isinstance(item, str) and field_names_a_secret(str(key)))
             }
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(item) for item in value]
@@ -87,7 +87,7 @@ def _inside(value: Any, seen: set[int], depth: int) -> Iterator[str]:
         return
     seen.add(id(value))
     for name, item in _members(value):
-        if isinstance(item, str) and name is not None and names_a_secret(name):
+        if isinstance(item, str) and name is not None and field_names_a_secret(name):
             yield from _of_attribute(name, item)
         yield from _inside(item, seen, depth + 1)
 
