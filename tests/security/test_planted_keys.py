@@ -135,7 +135,13 @@ class Scene:
         shown = {**self.keys, "basic": base64.b64encode(f"someone:{self.keys['basic']}".encode()).decode()}
         (self.given / "keys.json").write_text(json.dumps({**shown, "odd": odd()}))
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_KEY", "_TOKEN"))}
-        environment = {**kept, **{name: self.keys[name] for name in ENVIRONMENT}, **odd(), "HOME": str(folder / "home")}
+        environment = {
+            **kept,
+            **{name: self.keys[name] for name in ENVIRONMENT},
+            **odd(),
+            "EMPTY_TOKEN": "EMPTY",
+            "HOME": str(folder / "home"),
+        }
         environment |= {
             "XDG_CACHE_HOME": str(self.out / "cache"),
             "XDG_CONFIG_HOME": str(self.out / "config"),
@@ -216,6 +222,12 @@ def test_the_other_side_did_get_the_keys(scene):
 @pytest.mark.parametrize("name", [*TOLD, *ENVIRONMENT])
 def test_no_key_is_in_any_output_log_store_or_command_line(scene, name):
     assert scene.leaks(scene.keys[name]) == []
+
+
+def test_the_notes_name_what_is_too_short_and_what_may_be_an_ordinary_word(scene):
+    told = json.loads((scene.out / "one.json").read_text())["notes"]
+    assert any("too short to search for: EMPTY_TOKEN." in note for note in told), told
+    assert any(note.endswith("LETTERS_TOKEN, SHORT_TOKEN.") for note in told), told
 
 
 @pytest.mark.parametrize("name", odd())
