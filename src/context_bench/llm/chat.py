@@ -447,9 +447,14 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
 
 
+@lru_cache(maxsize=64)
+def _hiding(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets, MASK)
+
+
 def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
     """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
-    hide = Masker(secrets, MASK)
+    hide = _hiding(tuple(secrets))
     reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
     for call in reply.tool_calls:
         if isinstance(call.get("arguments"), str):
