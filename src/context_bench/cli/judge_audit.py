@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -133,9 +132,9 @@ def _described(given: Sequence[str]) -> dict[str, str]:
 
 def _memory(found: Loaded) -> Any:
     from context_bench.engine import StoredReplies
-    from context_bench.engine.secrets import Secrets
+    from context_bench.engine.secrets import secrets_of
 
-    return StoredReplies(found.store, Secrets(tuple(value for name, value in os.environ.items() if name.endswith("_API_KEY") and value)))
+    return StoredReplies(found.store, secrets_of([]))
 
 
 def _counts(found: Loaded) -> dict[str, dict[str, Any]]:

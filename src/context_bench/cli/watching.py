@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.cli.client import run_client
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
+from context_bench.llm.keyring import environment_notes
 
 if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
@@ -52,7 +53,7 @@ class Watching:
     seed: int
     quiet: bool
     client: list[str]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=environment_notes)
 
     def run(self) -> int:
         """Watch until the client ends or somebody interrupts; returns the exit code."""

@@ -12,7 +12,7 @@ ContextBenchError
    ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed, NotStored
    │  ├─ Refused: ContextTooLong, Filtered, Declined
    │  └─ BadReply: OutputSpent, EmptyReply
-   └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed
+   └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed (CopyUnusable)
 ```
 
 Every message names the thing, the value seen, what was expected and what to do next.
@@ -193,6 +193,10 @@ class JudgeUnreadable(EvaluatorFailed):
 
 class SandboxFailed(EvaluatorFailed):
     """A sandbox that works elsewhere on this machine did not start this time; says nothing about the program it was for."""
+
+
+class CopyUnusable(SandboxFailed):
+    """An agent left its copy so that nobody can read or verify it: the agent's own doing, and no failure of the sandbox."""
 
 
 def describe(error: BaseException) -> str:

@@ -24,6 +24,7 @@ from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
+from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.core.wire import count_request, counted_texts
 from context_bench.llm import failures
@@ -31,7 +32,7 @@ from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
 from context_bench.llm.pacing import Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.llm.redact import bare_url, masked, secrets_in
+from context_bench.llm.redact import MASK, bare_url, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
@@ -127,7 +128,7 @@ class ChatClient:
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
-        self._key = _checked_key(proxy_key or api_key)
+        self._api_key = _checked_key(proxy_key or api_key)
         self._clock = clock
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
@@ -214,7 +215,7 @@ class ChatClient:
         headers |= self._headers | self._auth(request.wire, ledger)
         if request.wire.startswith("anthropic"):
             headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-        head = head_of(address, headers), [*secrets_in(headers), *([self._key] if self._key else [])]
+        head = head_of(address, headers), [*secrets_in(headers, self._base), *([self._api_key] if self._api_key else [])]
         if alike is not None and len(self._heads) < _MOST_HEADS:
             self._heads[alike] = head
         return head
@@ -222,7 +223,7 @@ class ChatClient:
     def _auth(self, wire: str, ledger: Ledger | None) -> dict[str, str]:
         """The key where the wire's clients put it, or the mark in its place; the mark as a header of its own beside it."""
         mark = ledger.mark if ledger else None
-        key = mark.token if mark and mark.mode == "key" else self._key
+        key = mark.token if mark and mark.mode == "key" else self._api_key
         headers = {"x-context-bench": mark.token} if mark and mark.mode == "header" else {}
         if key:
             headers |= {"x-api-key": key} if wire.startswith("anthropic") else {"authorization": f"Bearer {key}"}
@@ -475,14 +476,20 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
 
 
+@lru_cache(maxsize=64)
+def _hiding(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets, MASK)
+
+
 def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
     """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
-    reply.text, reply.reasoning, reply.refusal = (text and masked(text, secrets) for text in (reply.text, reply.reasoning, reply.refusal))
+    hide = _hiding(tuple(secrets))
+    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
     for call in reply.tool_calls:
         if isinstance(call.get("arguments"), str):
-            call["arguments"] = masked(call["arguments"], secrets)
+            call["arguments"] = hide.text(call["arguments"])
     if reply.after_done is not None:
-        reply.after_done["text"] = masked(reply.after_done["text"], secrets)
+        reply.after_done["text"] = hide.text(reply.after_done["text"])
     return reply
 
 

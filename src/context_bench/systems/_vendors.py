@@ -21,6 +21,7 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, MissingProgram, Refused, TimedOut, Unreachable
 from context_bench.core.jsontext import load_json
 from context_bench.core.ledger import current_ledger
+from context_bench.core.secrets import names_a_secret
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import redact
 from context_bench.systems._program import LARGEST
@@ -28,8 +29,6 @@ from context_bench.systems._program import LARGEST
 _CHECKOUT = Path(__file__).parents[3]
 #: Variables that would lead a package elsewhere than it is sent.
 _LEFT_OUT = ("OPENAI_API_BASE", "OPENAI_BASE_URL", "PYTHONPATH", "PYTHONHOME")
-#: Ends of the names of variables that hold a key; a package gets the keys that are for it, under names of ours.
-_KEYS = ("_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS")
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "HEADROOM_TELEMETRY": "0",
@@ -170,7 +169,7 @@ class VendorProcess:
         self._errors.close()
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT and not name.upper().endswith(_KEYS)}
+        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT and not names_a_secret(name)}
         for name in ("NO_PROXY", "no_proxy"):
             kept[name] = ",".join(filter(None, (kept.get(name), "127.0.0.1,localhost")))
         return kept | _QUIET | {f"CONTEXT_BENCH_WORKER_{name}_KEY": key for name, key in self._keys.items()}

@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -21,12 +22,13 @@ from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
+from context_bench.llm.keyring import environment_values
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
 from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
-from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
+from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text, masker
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
 from context_bench.tap.prefix import Prefixes
 from context_bench.tap.words import field_name, part_kind
@@ -119,7 +121,8 @@ class Scribe:
             raise BadInput(f"recording policy {policy!r} is not known; expected one of: {', '.join(POLICIES)}")
         self.policy = policy
         self._counter_model = counter_model
-        self._known = frozenset(secrets_known)
+        self._known = frozenset((*secrets_known, *environment_values()))
+        self._masker = lru_cache(maxsize=64)(masker)
         self._key = secrets.token_bytes(32)
         self._prefixes = Prefixes()
         self._joining = Joining()
@@ -270,7 +273,7 @@ class Scribe:
             return None
         if self.policy == "hashes":
             return self._blocks(request) if request else self._hash(canonical_json(body))
-        return map_text(body, mask_private) if self.policy == "redacted" else body
+        return body
 
     def _keep_text(self, body: Any) -> Any:
         if body is None or body == "" or self.policy == "meta":
@@ -317,17 +320,20 @@ class Scribe:
 
     def _clean(self, record: Forwarded, exchange: Exchange) -> None:
         """The one place through which everything goes that came from outside: no key stays in any field."""
-        known = sorted(self._known | credentials(exchange.headers, exchange.target), key=len, reverse=True)
+        known = self._masker(self._known | credentials(exchange.headers, exchange.target))
 
         def clean(text: str) -> str:
             return mask_text(text, known)
 
+        def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
+            return mask_private(clean(text)) if self.policy == "redacted" else clean(text)
+
         record.path = clean(record.path)
         record.model = clean(record.model) if record.model else record.model
         record.error = clean(record.error)[:2000] if record.error else record.error
-        record.facts = map_text(record.facts, clean)
-        record.request = map_text(mask_names(record.request), clean)
-        record.reply = map_text(record.reply, clean)
+        record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
+        record.request = map_text(mask_names(record.request), without)
+        record.reply = map_text(record.reply, without)
 
 
 def _outline(exchange: Exchange) -> Forwarded:

@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
@@ -74,7 +75,7 @@ class Tap:
         self._upstream, self._host, self._port, self._key = upstream, host, port, upstream_key
         self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
-        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=[upstream_key] if upstream_key else [])
+        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
         self._gate = Gate(host, names)
         self._control = Control(self)
         self._shelf = Shelf(remember=remember)
@@ -353,6 +354,11 @@ class Tap:
         with contextlib.suppress(TimeoutError):  # a store that is slow, or does not write at all, keeps no answer from its client
             async with asyncio.timeout(HELD_SECONDS):
                 await exchange.kept.wait()
+
+
+def _known(upstream: str, key: str | None) -> list[str]:
+    """The secrets that the tap itself holds."""
+    return [*([key] if key else []), *secrets_in_url(upstream)]
 
 
 async def serve_tap(

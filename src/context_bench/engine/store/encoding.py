@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -205,7 +205,7 @@ class _MentionsReference(Exception):
 def parts_in(skeleton: Any) -> Iterator[bytes]:
     """Keys of all parts that a skeleton refers to."""
     if isinstance(skeleton, dict):
-        if _is_reference(skeleton):
+        if is_reference(skeleton):
             yield bytes.fromhex(skeleton[_REFERENCE])
         else:
             for item in skeleton.values():
@@ -218,7 +218,7 @@ def parts_in(skeleton: Any) -> Iterator[bytes]:
 def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
     """The value whose parts were kept apart."""
     if isinstance(skeleton, dict):
-        if _is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
+        if is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
             return parts[key]
         return {key: joined(item, parts) for key, item in skeleton.items()}
     if isinstance(skeleton, list):
@@ -226,6 +226,7 @@ def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
     return skeleton
 
 
-def _is_reference(value: dict[str, Any]) -> bool:
+def is_reference(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping stands for a part that is kept apart."""
     found = value.get(_REFERENCE) if len(value) == 1 else None
     return isinstance(found, str) and len(found) == 32 and all(c in "0123456789abcdef" for c in found)

@@ -14,6 +14,7 @@ import aiohttp
 
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
 from context_bench.core.jsontext import load_json
+from context_bench.core.secrets import secrets_in_url
 from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.failures import Failure, of_exception, of_status
 from context_bench.llm.keyring import key_in
@@ -112,7 +113,7 @@ class HTTPMemory(Described):
         path = fill(step.call["path"], values, lambda text: quote(text, safe=""))
         headers, secrets = self._headers(step, values)
         url = self._base + path
-        where = bare_url(url)
+        where, secrets = bare_url(url), [*secrets, *secrets_in_url(self._base)]
         session = await session_for(self, trust_env=urlsplit(self._base).hostname not in _LOOPBACK)
         try:
             async with (
