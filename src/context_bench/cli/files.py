@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import resource
+import select
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +18,93 @@ from typing import IO, Any
 from context_bench.core.errors import BadInput
 
 #: What a disk answers that cannot take more, or nothing at all.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """For as long as a command runs, the three standard streams are there, whatever was closed by who started it.
+
+    A closed standard output cannot be written, and says so; else the next file that is opened would get what is printed.
+    """
+    if sys.stdout is None or sys.stderr is None or sys.stdin is None:
+        _make_streams()
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: what a full disk does not take would be left out in silence
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            sys.stdout.encoding,
+            sys.stdout.errors,
+            line_buffering=True,  # type: ignore[arg-type]
+        )
+    _places[:] = [_place(stream) for stream in (sys.stdout, sys.stderr)]
+    yield
+
+
+_places: list[tuple[int, int] | None] = []  # device and number of the files behind output and errors, as they were at the beginning
+
+
+def _place(stream: IO[Any]) -> tuple[int, int] | None:
+    with suppress(OSError, ValueError):
+        about = os.fstat(stream.fileno())
+        return about.st_dev, about.st_ino
+    return None
+
+
+def _make_streams() -> None:
+    for number, how in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        with suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, how)  # takes the lowest number that is free: this one
+    sys.stdin = sys.stdin if sys.stdin is not None else open(0, closefd=False)  # noqa: SIM115
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", buffering=1 if number == 2 else -1, errors="backslashreplace", closefd=False))  # noqa: SIM115
+
+
+def flush() -> None:
+    """Write what is still buffered of the standard streams now, while a failure can be said."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def unwritable() -> str | None:
+    """The standard stream that takes nothing (any more), "output" or "errors"; what is meant for it goes nowhere. `None`: both do."""
+    found = None
+    for name, stream, place in zip(("output", "errors"), (sys.stdout, sys.stderr), _places, strict=True):
+        if place != _place(stream):  # a library has given it up already
+            found = found or name
+            continue
+        with suppress(ValueError, OSError):  # one that was closed or is no file
+            if not _takes(stream.fileno()):
+                found = found or name
+                _give_up(stream)
+    return found
+
+
+def _takes(number: int) -> bool:
+    """Could a byte be written there? Without writing one."""
+    waiting = select.poll()
+    waiting.register(number, select.POLLOUT)
+    if any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in waiting.poll(0)):
+        return False  # a pipe that nobody reads
+    try:
+        os.write(number, b"")  # a device says at once that it is full
+    except OSError:
+        return False
+    about = os.fstat(number)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    at_limit = limit != resource.RLIM_INFINITY and about.st_size >= limit
+    return not (stat.S_ISREG(about.st_mode) and (at_limit or os.fstatvfs(number).f_bavail == 0))
+
+
+def _give_up(stream: IO[Any]) -> None:
+    """What is still buffered would be tried again when the process ends, and fail again: it goes nowhere instead."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    stream.flush()
 
 
 @contextmanager
@@ -52,7 +142,7 @@ def replacing(path: Path, mode: str, **how: Any) -> Iterator[IO[Any]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         stream = part.open(mode, **how)
     try:
-        with _explained(path, _NO_ROOM), stream:
+        with _explained(path, NO_ROOM), stream:
             yield stream
         with _explained(path):
             if target.exists():
