@@ -30,7 +30,9 @@ def standard_streams() -> Iterator[None]:
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _make_streams()
     raw = getattr(sys.stdout, "buffer", None)
-    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: what a full disk does not take would be left out in silence
+    if sys.stdout is sys.__stdout__ and isinstance(
+        raw, io.RawIOBase
+    ):  # PYTHONUNBUFFERED: what a full disk does not take would be left out in silence
         sys.stdout = io.TextIOWrapper(
             io.BufferedWriter(raw),
             sys.stdout.encoding,

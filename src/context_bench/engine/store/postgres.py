@@ -109,6 +109,10 @@ class PostgresDatabase:
         drawn = text("SELECT nextval(pg_get_serial_sequence('outputs', 'id')) FROM generate_series(1, :count)")
         return sorted(connection.execute(drawn, {"count": count}).scalars())
 
+    def damage(self, connection: Connection) -> str | None:
+        """Nothing that can be asked from here: a server looks after its own pages."""
+        return None
+
     def shrink(self, engine: Engine) -> None:
         """Let the database use the freed space again; files get shorter where their end is free."""
         with self.explained(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -120,6 +120,11 @@ class SqliteFile:
         last = connection.exec_driver_sql("SELECT max(id) FROM outputs").scalar() or 0
         return list(range(last + 1, last + 1 + count))
 
+    def damage(self, connection: Connection) -> str | None:
+        """What is said of a file whose pages or tables are not in order, `None` where they are."""
+        found = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
+        return None if found == ["ok"] else _advice(self.path, f"malformed: {' · '.join(found)}")
+
     def shrink(self, engine: Engine) -> None:
         """Give space back. Another process with the store open only means that the file stays large."""
         try:
