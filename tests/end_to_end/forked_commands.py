@@ -27,7 +27,7 @@ def opened(stream):
         reading, writing = os.pipe()
         os.close(reading)
         return writing
-    return os.open("/dev/full" if stream == "full" else stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return os.open("/dev/full" if stream == "full" else stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o600)
 
 
 def carry_out(argv, stdout, stderr):

@@ -1,14 +1,18 @@
 """Standard output and errors that cannot be written: one sentence, exit code 2, never a traceback; a pipe that nobody reads: silence."""
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 _STARTED = [sys.executable, str(Path(__file__).with_name("forked_commands.py"))]
+HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202egpj\x7f"
 _SYSTEMS = """
 class Says:
     name = "says"
@@ -137,3 +141,75 @@ def test_a_file_that_may_not_grow_is_said(unbuffered, commands):
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=commands.folder, env=environment, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "context-bench: standard output cannot be written: File too large\n"
+
+
+# --- on a terminal --------------------------------------------------------------------------------------------------------------
+
+
+def _on_a_terminal(commands, argv):
+    """Exit code of a command whose output and errors are one terminal, and all that came there."""
+    master, slave = os.openpty()
+    seen = bytearray()
+
+    def read():
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while data := os.read(master, 65536):
+                seen.extend(data)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    place = os.ttyname(slave)
+    code, _ = commands.run(argv, place, place)
+    os.close(slave)
+    reading.join(10)
+    os.close(master)
+    return code, seen.decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+_COLOUR = re.compile("\x1b\\[[0-9;]*m|\x1b\\[K|\x1b\\[[0-9]*A|\x1b\\[J|\x1b\\[\\?25[hl]")  # what the program itself writes
+_STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="module")
+def hostile(commands):
+    """A run whose names, ids, answers and errors would steer a terminal."""
+    rows = [
+        {"system": f"s{HOSTILE}", "id": f"{i}{HOSTILE}", "question": HOSTILE, "answer": f"a{HOSTILE}", "response": f"b{HOSTILE}"}
+        | ({"error": f"Odd: {HOSTILE}"} if i else {})
+        for i in range(2)
+    ]
+    (commands.folder / "hostile.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    argv = ["import", "hostile.jsonl", "--name", f"n{HOSTILE}", "--dataset", f"d{HOSTILE}", "--store", "h.db"]
+    code, seen = _on_a_terminal(commands, argv)
+    assert code in (0, 1), seen
+    return seen
+
+
+def test_what_a_terminal_is_sent_does_not_steer_it(hostile, commands):
+    seen = {"import": hostile}
+    store = ["--store", "h.db"]
+    for argv in (
+        *(["show", "last", "--output", each] for each in ("table", "csv", "json", "markdown")),
+        *(["export", "last", "--format", each] for each in ("jsonl", "csv")),
+        ["runs"],
+        ["runs", "--json"],
+        ["diff", "last", f"0{HOSTILE}"],
+        ["show", HOSTILE],
+        ["compare", "last", "last"],
+        ["purge", "--older-than", "0s"],
+    ):
+        code, seen[" ".join(argv)] = _on_a_terminal(commands, [*argv, *store])
+        assert code in (0, 1, 2, 3)
+    for name, text in seen.items():
+        assert text, name
+        rest = _COLOUR.sub("", text)
+        assert not _STEERING.search(rest), (name, rest)
+    assert "\\x1b" in seen["show last --output csv"]
+
+
+def test_what_is_no_terminal_gets_the_very_bytes(commands):
+    rows = [{"system": "s", "id": f"0{HOSTILE}", "question": "q", "answer": "a", "response": "b"}]
+    (commands.folder / "one.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    assert commands.run(["import", "one.jsonl", "--name", "one", "--store", "one.db"], "/dev/null")[0] == 0
+    assert commands.run(["show", "one", "--store", "one.db", "--output", "csv"], "plain.csv") == (0, "")
+    assert HOSTILE in (commands.folder / "plain.csv").read_text()

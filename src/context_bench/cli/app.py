@@ -155,6 +155,4 @@ def _all_options(args: list[str]) -> int:
 
 
 def _say(stop: ContextBenchError) -> None:
-    from context_bench.reports.text import visible
-
-    print(f"context-bench: {visible(str(stop), 4000, lines=True)}", file=sys.stderr)
+    files.say(str(stop))

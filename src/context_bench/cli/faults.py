@@ -26,6 +26,7 @@ CODE = 1
 MOST_FILES, MOST_BYTES = 20, 256_000
 #: Sentences of one process; a fault that comes again and again is not worth more.
 _MOST_SENTENCES = 10
+_PREFIX = "context-bench-fault-"
 _MESSAGE = 500  # characters of an error's message in the sentence
 
 _seen: set[tuple[str, str]] = set()  # (class, place) of faults that were reported
@@ -108,23 +109,32 @@ def _masked(text: str) -> str:
 
 def _written(error: BaseException, where: str) -> Path | None:
     """The traceback in a file that its owner alone may read: in the cache folder, else among the temporary files, else nowhere."""
-    import tempfile
-
     from context_bench import __version__
-    from context_bench.llm.folders import cache_folder
 
     facts = f"context-bench {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n{interrupts.again()}\n{where}\n"
     text = "".join(traceback.TracebackException(type(error), error, error.__traceback__, limit=-60).format())
     data = _masked(f"{facts}\n{text[-MOST_BYTES:]}").encode("utf-8", "backslashreplace")[-MOST_BYTES:]
-    for folder in (lambda: _made(cache_folder() / "faults"), lambda: Path(tempfile.gettempdir())):
-        with suppress(OSError, RuntimeError):  # no home, no room
-            return _new_file(folder(), data)
+    for folder in _folders():
+        with suppress(OSError):  # no room
+            return _new_file(_made(folder), data)
     return None
+
+
+def _folders() -> Iterator[Path]:
+    import tempfile
+
+    from context_bench.llm.folders import cache_folder
+
+    with suppress(RuntimeError):  # nobody's home
+        yield cache_folder() / "faults"
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir())
 
 
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for old in sorted(folder.glob("fault-*.txt"), key=lambda file: file.stat().st_mtime)[: -(MOST_FILES - 1)]:
+    mine = [file for file in folder.glob(f"{_PREFIX}*.txt") if file.stat().st_uid == os.getuid()]
+    for old in sorted(mine, key=lambda file: file.stat().st_mtime)[: -(MOST_FILES - 1)]:
         old.unlink(missing_ok=True)
     return folder
 
@@ -132,7 +142,7 @@ def _made(folder: Path) -> Path:
 def _new_file(folder: Path, data: bytes) -> Path:
     import tempfile
 
-    handle, name = tempfile.mkstemp(prefix="fault-", suffix=".txt", dir=folder)  # mode 0600
+    handle, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".txt", dir=folder)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

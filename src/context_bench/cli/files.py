@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from context_bench.core.errors import BadInput
 
@@ -29,16 +29,10 @@ def standard_streams() -> Iterator[None]:
     """
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _make_streams()
-    raw = getattr(sys.stdout, "buffer", None)
-    if sys.stdout is sys.__stdout__ and isinstance(
-        raw, io.RawIOBase
-    ):  # PYTHONUNBUFFERED: what a full disk does not take would be left out in silence
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(raw),
-            sys.stdout.encoding,
-            sys.stdout.errors,
-            line_buffering=True,  # type: ignore[arg-type]
-        )
+    out = sys.stdout
+    # With PYTHONUNBUFFERED, what a full disk does not take would be left out in silence.
+    if out is sys.__stdout__ and out is not None and isinstance(raw := out.buffer, io.FileIO):
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), out.encoding, out.errors, line_buffering=True)
     _places[:] = [_place(stream) for stream in (sys.stdout, sys.stderr)]
     yield
 
@@ -109,17 +103,47 @@ def _give_up(stream: IO[Any]) -> None:
     stream.flush()
 
 
+def say(text: str) -> None:
+    """A line for the person at the terminal; never on standard output, and with nothing in it that steers the terminal."""
+    from context_bench.reports.text import visible
+
+    print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)
+
+
+def harmless(stream: IO[str]) -> IO[str]:
+    """Standard output for what is not made for a terminal (CSV, JSON): on one, what would steer it is visible, else bytes are exact."""
+    return cast("IO[str]", _Harmless(stream)) if stream.isatty() else stream
+
+
+class _Harmless:
+    """A stream that writes what can be seen."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write `text`, its invisible and steering characters as escapes; line ends stay."""
+        from context_bench.reports.text import visible
+
+        self._stream.write(visible(text, 10 * len(text) + 1, lines=True))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._stream.flush()
+
+
 @contextmanager
 def destination(out: Path | None, mode: str = "w", what: str = "") -> Iterator[IO[Any]]:
     """Where a result goes: standard output, or a file that is there once it is whole, which is said. `what` it is: report, picture."""
     if out is None:
-        stream = sys.stdout.buffer if "b" in mode else sys.stdout
+        stream: IO[Any] = sys.stdout.buffer if "b" in mode else harmless(sys.stdout)
         yield stream
         stream.flush()
         return
     with replacing(out, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": ""})) as stream:
         yield stream
-    print(f"context-bench: {what}{' ' if what else ''}written to {out}", file=sys.stderr)
+    say(f"{what}{' ' if what else ''}written to {out}")
 
 
 def write_out(text: str, out: Path | None, what: str = "") -> None:

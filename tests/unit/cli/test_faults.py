@@ -65,7 +65,7 @@ def test_an_error_that_nobody_foresaw_is_a_sentence_and_a_file(error, cache, mon
     assert "Traceback" not in said
     assert all(char.isprintable() or char == "\n" for char in said)
     assert len(said) < 3_000
-    (file,) = cache.glob("fault-*.txt")
+    (file,) = cache.glob("context-bench-fault-*.txt")
     assert str(file) in said
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
