@@ -27,8 +27,9 @@ PART = 1024
 _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
 _LISTS = (list, tuple)
-_PLAIN, _ZSTD, _FAMILIAR = b"\xc0", b"\xc1", b"\xc2"
-_UNCHECKED = {b"\x00": _PLAIN, b"\x01": _ZSTD, b"\x02": _FAMILIAR}  # two flipped bits away from those
+_CHECKED_FROM = 0xC0  # two flipped bits away from 0, 1 and 2, which say the same of values without a checksum
+_PLAIN, _ZSTD, _FAMILIAR = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
+_CHECKED = frozenset(range(_CHECKED_FROM, _CHECKED_FROM + 3))
 _CHECKSUM = 4  # bytes: CRC-32 of what follows, begun with the first byte
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _tools = local()  # zstd objects are fast to use and slow to make, and belong to one thread
@@ -67,7 +68,7 @@ def pack(data: bytes) -> bytes:
     if len(data) < _LARGE:
         return _told(data)
     small: bytes = _tool("compressor", _compressor).compress(data)
-    return _checked(_ZSTD, small) if len(small) < len(data) else _checked(_PLAIN, data)
+    return _with_checksum(_ZSTD, small) if len(small) < len(data) else _with_checksum(_PLAIN, data)
 
 
 @lru_cache(maxsize=1_000)  # many rows say the same of themselves
@@ -75,44 +76,40 @@ def _told(data: bytes) -> bytes:
     if len(data) > _TINY:
         small: bytes = _tool("teller", _teller).compress(data)
         if len(small) < len(data):
-            return _checked(_FAMILIAR, small)
-    return _checked(_PLAIN, data)
+            return _with_checksum(_FAMILIAR, small)
+    return _with_checksum(_PLAIN, data)
 
 
-def _checked(kind: bytes, data: bytes) -> bytes:
+def _with_checksum(kind: bytes, data: bytes) -> bytes:
     return kind + crc32(data, kind[0]).to_bytes(_CHECKSUM, "little") + data
 
 
 def unpack(data: bytes) -> bytes:
     """What was packed. Raises `Damaged` where that is not there any more."""
     try:
-        kind, rest = _opened(data)
-        if kind == _PLAIN:
+        kind = data[0]
+        if kind in _CHECKED:  # written out: most of what reading a small value costs
+            rest = data[5:]
+            if crc32(rest, kind).to_bytes(_CHECKSUM, "little") != data[1:5]:
+                raise Damaged
+            kind -= _CHECKED_FROM
+        else:
+            rest = data[1:]
+        if kind == 0:
             return rest
-        large: bytes = (_tool("listener", _listener) if kind == _FAMILIAR else _tool("expander", _expander)).decompress(rest)
+        large: bytes = _EXPANDED[kind]().decompress(rest)
         return large
-    except (zstandard.ZstdError, TypeError, KeyError, MemoryError):
+    except (zstandard.ZstdError, TypeError, LookupError, MemoryError):
         raise Damaged from None
-
-
-def _opened(data: bytes) -> tuple[bytes, bytes]:
-    """How it is packed, and the packed value itself; its checksum is right, if it has one."""
-    kind = data[:1]
-    if kind in _UNCHECKED:
-        return _UNCHECKED[kind], data[1:]
-    rest = data[1 + _CHECKSUM :]
-    if kind not in _UNCHECKED.values() or crc32(rest, kind[0]).to_bytes(_CHECKSUM, "little") != data[1 : 1 + _CHECKSUM]:
-        raise Damaged
-    return kind, rest
 
 
 def sound(data: bytes) -> bool:
     """Has a packed value its checksum? One without: can it be read?"""
     try:
-        kind, _ = _opened(data)
-        if data[:1] != kind:
-            loads(unpack(data))
-    except (Damaged, TypeError):
+        if data[0] in _CHECKED:
+            return crc32(data[1 + _CHECKSUM :], data[0]).to_bytes(_CHECKSUM, "little") == data[1 : 1 + _CHECKSUM]
+        loads(unpack(data))
+    except (Damaged, TypeError, LookupError):
         return False
     return True
 
@@ -120,7 +117,7 @@ def sound(data: bytes) -> bool:
 def unpack_body(key: bytes, data: bytes) -> bytes:
     """A body or part; without a checksum it must be what its key is a hash of. Raises `Damaged`."""
     told = unpack(data)
-    if data[:1] in _UNCHECKED and body_key(told) != key:
+    if data[0] not in _CHECKED and body_key(told) != key:
         raise Damaged
     return told
 
@@ -128,13 +125,15 @@ def unpack_body(key: bytes, data: bytes) -> bytes:
 def sound_body(key: bytes, data: bytes) -> bool:
     """Is a body what was written under its key?"""
     try:
-        if data[:1] in _UNCHECKED:
-            unpack_body(key, data)
-        else:
-            _opened(data)
-    except (Damaged, TypeError):
+        if data[0] in _CHECKED:
+            return sound(data)
+        unpack_body(key, data)
+    except (Damaged, TypeError, LookupError):
         return False
     return True
+
+
+_EXPANDED: dict[int, Callable[[], Any]] = {1: lambda: _tool("expander", _expander), 2: lambda: _tool("listener", _listener)}
 
 
 def _tool(name: str, make: Callable[[], Any]) -> Any:
