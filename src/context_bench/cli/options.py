@@ -186,6 +186,9 @@ def _fault(item: Any, kind: type[RunOptions], flags: dict[str, Any], config: Pat
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
     value = repr(item["input"])[:400]
+    if config is not None and isinstance(item["input"], dict) and where in kind.model_fields and where not in flags:
+        inside = ", ".join(map(str, list(item["input"])[:10]))
+        return redact(f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})")
     if config is not None and item["loc"] and item["loc"][0] not in flags:
         return redact(f"{where} = {value}: {_expected(item, kind)}")
     if len(item["loc"]) == 2 and isinstance(item["loc"][1], int):  # one of several, each with a flag of its own

@@ -83,8 +83,8 @@ class Watching:
 
     async def _look(self) -> None:
         """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        from context_bench.cli.files import say
         from context_bench.cli.reaching import require_proxy
-        from context_bench.cli.session import warn
 
         named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
         for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
@@ -93,7 +93,7 @@ class Watching:
             except PreflightFailed as absent:
                 if self.client:
                     raise
-                warn(str(absent))
+                say(str(absent))
 
     def _prices(self) -> Any:
         from context_bench.cli.options import RunOptions

@@ -25,7 +25,7 @@ from context_bench.llm.wire import Reply, parse_request, render_reply, render_st
 from context_bench.llm.wires.shared import dump
 from context_bench.systems.compressors import COMPRESSORS
 from context_bench.systems.compressors._messages import texts_of
-from context_bench.systems.compressors._simple import as_compressor, check_process
+from context_bench.systems.compressors._simple import as_compressor
 from context_bench.systems.compressors.full import Full
 from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
 
@@ -116,7 +116,7 @@ def _plugin(spec: Spec) -> Any:
         raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
     if calling.method(made, "compress"):
         return as_compressor(made)
-    check_process(made)
+    calling.check("system", made)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Dialect, Integer, String, Table, TypeDecorator
+from sqlalchemy import BigInteger, Connection, Dialect, Integer, LargeBinary, String, Table, TypeDecorator
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -51,6 +51,13 @@ class _AnyText(TypeDecorator[str]):
 TEXT = String().with_variant(_AnyText(), "postgresql")
 #: A whole number of 64 bits; SQLite gives ids only to what is called INTEGER there.
 WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class _Packed(LargeBinary):
+    """Bytes that `encoding.pack` made."""
+
+
+PACKED = _Packed()
 
 
 class readable(FunctionElement[str]):

@@ -112,6 +112,10 @@ class PostgresDatabase:
         drawn = text("SELECT nextval(pg_get_serial_sequence('outputs', 'id')) FROM generate_series(1, :count)")
         return sorted(connection.execute(drawn, {"count": count}).scalars())
 
+    def damage(self, connection: Connection) -> str | None:
+        """Nothing that can be asked from here: a server looks after its own pages."""
+        return None
+
     def shrink(self, engine: Engine) -> None:
         """Let the database use the freed space again; files get shorter where their end is free."""
         with self.explained(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -176,9 +180,22 @@ class PostgresDatabase:
             raise StoreUnusable(
                 f"store {self.name}: schema {self.schema!r} of that database is another program's; name another with ?schema=NAME"
             )
+        added = connection.execute(text(_ADDED), own).scalar()
+        if added is not None:
+            raise StoreUnusable(
+                f"store {self.name} was changed by another program: it has the trigger or rule {added!r}, which no context-bench makes; "
+                f"remove it if you know what it does, or name another schema with ?schema=NAME"
+            )
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
+# What changes the statements of others: a trigger, or a rule of a table.
+_ADDED = """
+    SELECT tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = :own AND NOT tgisinternal
+    UNION ALL SELECT rulename FROM pg_rules WHERE schemaname = :own
+    LIMIT 1
+"""
 # The server lets go of what a client held that is gone before others have waited for it in vain.
 _CLIENT_GONE = "SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
 # Whatever the server's default is, a commit waits for the disk; more than that ("remote_apply") is kept.
