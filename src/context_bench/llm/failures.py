@@ -23,7 +23,7 @@ from context_bench.core.errors import (
 )
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
-from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Unusable
+from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
 from context_bench.llm.wires.shared import Reply, error_text, load_json
 
 _LONGEST = 600
@@ -106,6 +106,8 @@ def of_exception(error: Exception, *, where: str, seconds: float | None, deadlin
         return Failure(Unreachable(f"Could not connect to {where} securely: {words}"))
     if isinstance(error, CannotConnect):
         return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True, absent=True)
+    if isinstance(error, Oversized):
+        return Failure(BadReply(f"Unexpected response from {where}: {words[:200]}"), billed=True)
     if isinstance(error, NotHttp):
         return Failure(BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True)
     return Failure(Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True)

@@ -176,7 +176,8 @@ class Measure:
         assert record is not None, "as above"
         others = _records([call for call in calls if call is not main])
         turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
-        turn.unchanged = main.exchange.digest == front.exchange.digest
+        digests = main.exchange.digest, front.exchange.digest
+        turn.unchanged = digests[0] == digests[1] if all(digests) else None
         found = self._violations(front, main) if front.request is not None and main.request is not None else []
         billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
         found = [*found, *([billed] if billed else [])]

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.wire import WireRequest
+from context_bench.llm.coding import decode
 from context_bench.llm.wire import parse_request
-from context_bench.llm.wires.shared import load_json
-from context_bench.tap.coding import Undecodable, decode
+from context_bench.llm.wires.shared import load_body
 from context_bench.tap.matching import LATE_SECONDS
 from context_bench.tap.records import Exchange, header
 
@@ -191,7 +191,7 @@ def words(request: WireRequest) -> set[str]:
 def request_of(exchange: Exchange) -> WireRequest | None:
     """What a request says whose body is here, though its answer may not be."""
     try:
-        body = load_json(decode(exchange.body.data, header(exchange.headers, "content-encoding")))
+        body = load_body(decode(exchange.body.data, header(exchange.headers, "content-encoding")))
         return parse_request(exchange.wire, body) if isinstance(body, dict) else None
-    except (ValueError, RecursionError, Undecodable):
+    except (ValueError, RecursionError):
         return None

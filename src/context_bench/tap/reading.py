@@ -16,7 +16,7 @@ from context_bench.tap.shelf import Shelf
 
 Sink = Callable[[Forwarded], None]
 
-_BACKLOG_BYTES = 512 * 1024 * 1024
+_BACKLOG_BYTES = 128 * 1024 * 1024
 _AT_ONCE = 8
 _log = logging.getLogger("context_bench.tap")
 
@@ -62,7 +62,7 @@ class Reader:
 
     def add(self, exchange: Exchange) -> None:
         """Have an exchange read that is over; nobody waits for it here."""
-        size = exchange.body.size + exchange.reply.size
+        size = exchange.kept
         exchange.crowded = self._waiting_bytes + size > _BACKLOG_BYTES and self._waiting_bytes > 0
         self._waiting_bytes += size
         self._unread.append(exchange)
@@ -79,8 +79,8 @@ class Reader:
                 if self._witness is not None:
                     self._show(self._witness, exchange)
                 exchange.request, exchange.whole = None, b""
+                self._waiting_bytes -= exchange.kept
                 exchange.body.pieces, exchange.reply.pieces = [], []
-                self._waiting_bytes -= exchange.body.size + exchange.reply.size
                 self._deliver(record, exchange, packed)
             self._changed()
         self._reading = None
@@ -90,7 +90,7 @@ class Reader:
         """In the other thread: the records, and what the shelf keeps of each."""
         if self._witness is not None:
             for exchange in batch:
-                exchange.digest = hashlib.sha256(exchange.body.data).digest()
+                exchange.digest = b"" if not exchange.body.whole else hashlib.sha256(exchange.body.data).digest()
         records = [(self._scribe.write(exchange), exchange.window) for exchange in batch]
         return [(record, self._shelf.packed(record, window)) for record, window in records]
 

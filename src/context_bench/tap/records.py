@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.jsontext import MOST_BYTES, TooLarge
 from context_bench.core.keys import canonical_json
 from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
+from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
-from context_bench.llm.wires.shared import dump, load_json
-from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.llm.wires.shared import dump, load_body
 from context_bench.tap.failures import cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
@@ -32,7 +33,9 @@ from context_bench.tap.words import field_name, part_kind
 
 POLICIES = ("meta", "hashes", "redacted", "full")
 #: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
-BODY_LIMIT = 100 * 1024 * 1024
+BODY_LIMIT = MOST_BYTES
+#: Messages, parts, calls and tools of one request that are read; each takes more than its JSON does.
+_MOST_PARTS = 100_000
 
 #: The method of a request that was said over a WebSocket, and the wire that it speaks.
 SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
@@ -48,7 +51,7 @@ _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-s
 
 @dataclass(slots=True)
 class Body:
-    """The bytes of one body as they came, with their times, up to `BODY_LIMIT`."""
+    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT` none are kept."""
 
     size: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
@@ -61,6 +64,12 @@ class Body:
             self.pieces.append((at, data))
         else:
             self.whole = False
+            self.pieces = []
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept."""
+        return self.size if self.whole else 0
 
     @property
     def data(self) -> bytes:
@@ -98,6 +107,11 @@ class Exchange:
     def wire(self) -> str:
         """The API that it is a request of."""
         return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of its bodies that are kept."""
+        return self.body.kept + self.reply.kept
 
     @property
     def window(self) -> Window | None:
@@ -138,7 +152,7 @@ class Scribe:
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:
         record.facts["headers"] = _header_facts(exchange.headers)
         if exchange.crowded:
-            record.facts["unread"] = "too much was waiting to be read"
+            record.facts["unread"] = "too large: too much was waiting to be read"
             return
         request = self._read_request(record, exchange)
         self._read_reply(record, exchange, request)
@@ -158,11 +172,16 @@ class Scribe:
             exchange.meaning = _meaning(body)
         try:
             request = parse_request(record.wire, body)
+            if _parts_of(request) > _MOST_PARTS:
+                raise TooLarge(f"too large: more than {_MOST_PARTS:,} messages, parts and tools")
             exchange.request = request
             self._count(record, exchange, request, body)
             record.facts.update(self._facts(request))
         except RecursionError:
             raise
+        except TooLarge as error:
+            record.facts["unread"], request = str(error), None
+            return None
         except Exception as error:  # hostile bodies are relayed like all others and must not end the tap
             record.facts["unread"] = f"the body could not be understood ({type(error).__name__})"
             request = None
@@ -247,7 +266,8 @@ class Scribe:
             shown = request or WireRequest(record.wire, record.model, [])
             record.reply = self._kept(render_reply(record.wire, reader.reply, shown), None)
         except Exception as error:  # as above: whatever came was relayed
-            record.facts["reply_unread"] = str(error) if isinstance(error, Undecodable) else f"stream not readable ({type(error).__name__})"
+            known = isinstance(error, Undecodable | TooLarge)
+            record.facts["reply_unread"] = str(error) if known else f"stream not readable ({type(error).__name__})"
 
     # What is kept, by policy
 
@@ -342,19 +362,26 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
     if not body.size:
         return None, None
     if not body.whole:
-        return None, f"larger than {BODY_LIMIT // 2**20} MiB"
+        return None, f"too large: more than {BODY_LIMIT // 2**20} MiB"
     try:
         data = decode(body.data, encoding)
-    except Undecodable as error:
+    except (Undecodable, TooLarge) as error:
         return None, str(error)
     try:
-        return load_json(data), None
+        return load_body(data), None
+    except TooLarge as error:
+        return None, str(error)
     except ValueError:
         pass
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
         return None, "neither JSON nor text"
+
+
+def _parts_of(request: WireRequest) -> int:
+    """Messages, parts, calls and tools of a request."""
+    return len(request.tools) + sum(1 + len(message.parts) + len(message.tool_calls) for message in request.messages)
 
 
 def _meaning(body: Mapping[str, Any]) -> bytes:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from context_bench.llm.transport.trouble import Broken, NotHttp
+from context_bench.core.jsontext import TooLarge
+from context_bench.llm.coding import Decoder, Undecodable
+from context_bench.llm.transport.trouble import Broken, NotHttp, Oversized
 
 if TYPE_CHECKING:
     from context_bench.llm.transport.connection import Connection
 
 #: So much of a body waits for its reader; then the other side is kept waiting.
 MOST_AHEAD = 2**20
+#: Bytes to which a compressed body, a stream perhaps, may unpack.
+LARGEST = 64 * 2**20
 
 
 class Response:
@@ -21,7 +25,7 @@ class Response:
     Whoever has one reads it to its end or calls `close`, which also ends the connection of a reply that is not whole.
     """
 
-    __slots__ = ("_connection", "_decoder", "_parts", "_trouble", "_waiter", "ahead", "done", "headers", "status", "timer")
+    __slots__ = ("_connection", "_decoder", "_parts", "_plain", "_trouble", "_waiter", "ahead", "done", "headers", "status", "timer")
 
     def __init__(self, connection: Connection) -> None:
         self.status, self.headers = 0, dict[str, str]()
@@ -32,7 +36,8 @@ class Response:
         self.ahead = 0  # bytes that have arrived and wait to be read
         self._trouble: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._decoder: _Decoder | None = None
+        self._decoder: Decoder | None = None
+        self._plain: Iterator[bytes] = iter(())
 
     @property
     def content_type(self) -> str:
@@ -51,12 +56,13 @@ class Response:
         decoder = self._decoder
         if decoder is None:
             return await self._raw()
-        while not (told := decoder.more()):
+        while not (told := _next(self._plain)):
             raw = await self._raw()
             if not raw:
-                decoder.finish()
+                if not decoder.whole:
+                    raise Broken("the compressed body ended too early")
                 return b""
-            decoder.feed(raw)
+            self._plain = decoder.pieces(raw)
         return told
 
     async def read(self, limit: int) -> bytes:
@@ -117,7 +123,7 @@ class Response:
         self.status, self.headers = status, headers
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
-            self._decoder = _Decoder(coding)
+            self._decoder = _decoder(coding)
         self._wake()
 
     def body(self, data: bytes) -> None:
@@ -144,34 +150,21 @@ class Response:
         self._wake()
 
 
-class _Decoder:
-    """Takes compression off that nobody asked for, a mebibyte at a time: a small body may be a very large one."""
+_ASKED_FOR = frozenset({"gzip", "x-gzip", "deflate"})
 
-    def __init__(self, coding: str) -> None:
-        if coding not in ("gzip", "x-gzip", "deflate"):
-            raise NotHttp(f"Content-Encoding {coding[:40]!r} was not asked for")
-        self._deflate = coding == "deflate"
-        self._inflater: zlib._Decompress | None = None
-        self._rest = b""
 
-    def feed(self, data: bytes) -> None:
-        """More of the compressed bytes."""
-        if self._inflater is None:  # `deflate` is sent with and without the frame that it should have
-            self._inflater = zlib.decompressobj(-15 if self._deflate and data[0] & 0x0F != 8 else 47)
-        self._rest += data
+def _decoder(coding: str) -> Decoder:
+    """Takes compression off that nobody asked for; a small body may be a very large one."""
+    if coding not in _ASKED_FOR:
+        raise NotHttp(f"Content-Encoding {coding[:40]!r} was not asked for")
+    return Decoder(coding, LARGEST)
 
-    def more(self) -> bytes:
-        """More of the plain bytes; empty where more compressed ones are needed."""
-        if self._inflater is None or not self._rest or self._inflater.eof:
-            return b""
-        try:
-            told = self._inflater.decompress(self._rest, MOST_AHEAD)
-        except zlib.error as error:
-            raise NotHttp(f"a compressed body that cannot be read: {error}") from None
-        self._rest = self._inflater.unconsumed_tail
-        return told
 
-    def finish(self) -> None:
-        """All bytes have come; `Broken` if the compressed body is not whole."""
-        if self._inflater is not None and not self._inflater.eof:
-            raise Broken("the compressed body ended too early")
+def _next(pieces: Iterator[bytes]) -> bytes:
+    """The next plain bytes; empty where more compressed ones are needed."""
+    try:
+        return next((piece for piece in pieces if piece), b"")
+    except TooLarge as error:
+        raise Oversized(f"the compressed body is {error}") from None
+    except Undecodable as error:
+        raise NotHttp(f"a compressed body that cannot be read: {error}") from None
