@@ -109,8 +109,8 @@ class Forwarded:
 
     @property
     def oversized(self) -> int:
-        """How many of its two bodies were relayed as they came and not read, for they were too large."""
-        return sum(str(self.facts.get(name, "")).startswith("too large") for name in ("unread", "reply_unread"))
+        """How many of its two bodies were relayed as they came and not read, for they, or all that waited, were too large."""
+        return sum(str(self.facts.get(name, "")).startswith(("too large", "too much")) for name in ("unread", "reply_unread"))
 
 
 def not_compared(bodies: int) -> str:

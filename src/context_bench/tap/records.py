@@ -152,7 +152,7 @@ class Scribe:
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:
         record.facts["headers"] = _header_facts(exchange.headers)
         if exchange.crowded:
-            record.facts["unread"] = "too large: too much was waiting to be read"
+            record.facts["unread"] = "too much was waiting to be read"
             return
         request = self._read_request(record, exchange)
         self._read_reply(record, exchange, request)

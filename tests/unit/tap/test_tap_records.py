@@ -267,7 +267,8 @@ def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
     assert (body.size, body.data, body.whole) == (15, b"", False)
     record = write("full", exchange(body=b"x" * 11))
     assert (record.bytes_in, record.tokens, record.request) == (11, None, None)
-    assert "larger than" in record.facts["unread"]
+    assert "too large: more than" in record.facts["unread"]
+    assert record.oversized == 2  # its reply is longer, too
 
 
 def test_when_too_much_waits_only_sizes_are_recorded():
