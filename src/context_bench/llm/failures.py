@@ -24,7 +24,7 @@ from context_bench.core.errors import (
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
 from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
-from context_bench.llm.wires.shared import Reply, error_text, load_json
+from context_bench.llm.wires.shared import Reply, error_text, load_body
 
 _LONGEST = 600
 _TOO_LONG = re.compile(
@@ -174,7 +174,7 @@ def _told_status(error: Any, words: str) -> int | None:
 def _words(text: str) -> str:
     """The provider's own words in an error body: the `error` object, `detail` or `message`, else the text without tags."""
     try:
-        body = load_json(text)
+        body = load_body(text)
     except ValueError:
         return _plain(text[:20_000])
     if isinstance(body, Mapping):

@@ -20,7 +20,7 @@ from context_bench.core.loopback import refusal
 from context_bench.llm.coding import decode
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.wire import wire_of
-from context_bench.llm.wires.shared import dump, load_json
+from context_bench.llm.wires.shared import dump, load_body
 
 BODY_LIMIT = 128 * 2**20
 _LINE = 2**16  # longest header
@@ -50,7 +50,7 @@ class Request:
     def body(self) -> dict[str, Any] | None:
         """The JSON object in the body, or `None`."""
         try:
-            found = load_json(self.document)
+            found = load_body(self.document)
         except ValueError:
             return None
         return found if isinstance(found, dict) else None

@@ -11,7 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -98,7 +98,9 @@ class Exchange:
     ending: bool = False  # the upstream has said its last byte
     crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
+    apart: bool = False  # it is read in a process of its own, from which `request` does not come back
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
+    words: frozenset[str] | None = None  # of a request that was read apart
     digest: bytes = b""  # of the body as it came, for a witness
     meaning: bytes = b""  # of what the body says, whatever the order of its keys, for a witness
     whole: bytes = b""  # the full request, where the body is an increment, for a witness
@@ -107,6 +109,11 @@ class Exchange:
     def wire(self) -> str:
         """The API that it is a request of."""
         return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
+
+    def alone(self) -> Exchange:
+        """The exchange as it can travel to another process: without the others of its window."""
+        window = self.match.window
+        return self if window is None else replace(self, match=replace(self.match, window=replace(window, arrivals=[])))
 
     @property
     def kept(self) -> int:
@@ -147,6 +154,13 @@ class Scribe:
             record.facts["unread"] = "nested too deeply" if isinstance(error, RecursionError) else f"not readable ({type(error).__name__})"
             self._clean(record, exchange)
         record.facts["policy"] = self.policy
+        return record
+
+    def unread(self, exchange: Exchange, why: str) -> Forwarded:
+        """The record of an exchange that was not read: its sizes and times."""
+        record = _outline(exchange)
+        record.facts |= {"unread": why, "policy": self.policy}
+        self._clean(record, exchange)
         return record
 
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:
