@@ -22,6 +22,9 @@ _MOST_QUOTES = 2**20
 _UP_TO_TWO = bytes(range(0xF0))
 
 
+_MOST_DIGITS = 400
+
+
 class TooLarge(ValueError):
     """A body that is not read, for it would need too much memory: too long, unpacking to too much, or of too many values."""
 
@@ -32,9 +35,16 @@ def load_json(data: str | bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            return json.loads(data)
+            return json.loads(data, parse_int=_whole)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    """A whole number beyond 64 bits; none that is beyond what any number in JSON is read as."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
 
 
 def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
