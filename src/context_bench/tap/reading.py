@@ -16,6 +16,7 @@ from context_bench.core.records import Forwarded
 from context_bench.core.wire import WireRequest
 from context_bench.llm.coding import Undecodable, decode
 from context_bench.tap.apart import Apart, Lost
+from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import words
 from context_bench.tap.records import Body, Exchange, Scribe, header
 from context_bench.tap.shelf import Shelf, packed_record
@@ -60,20 +61,22 @@ class Work:
 
     def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
         """What is read of each; with each, whether its record is kept."""
-        return [self._one(exchange, keep) for exchange, keep in batch]
+        done = [self._one(exchange) for exchange, _ in batch]
+        for one, (_, keep) in zip(done, batch, strict=True):
+            one.packed = packed_record(one.record) if keep else None
+        return done
 
-    def _one(self, exchange: Exchange, keep: bool) -> Done:
-        if self._shown and exchange.body.whole:
+    def _one(self, exchange: Exchange) -> Done:
+        if not self._shown:
+            return Done(self._scribe.write(exchange))
+        if exchange.body.whole:
             exchange.digest = hashlib.sha256(exchange.body.data).digest()
-        record = self._scribe.write(exchange)
-        done = Done(record, packed_record(record) if keep else None)
-        if self._shown:
-            request = exchange.request
-            done.digest, done.meaning, done.whole = exchange.digest, exchange.meaning, exchange.whole
-            if exchange.apart and request is not None:  # it is read again where it is compared
-                done.words = frozenset(words(request))
-            else:
-                done.request = request
+        done = Done(self._scribe.write(exchange))
+        done.digest, done.meaning, done.whole = exchange.digest, exchange.meaning, exchange.whole
+        if exchange.apart and exchange.request is not None:  # it is read again where it is compared
+            done.words = frozenset(words(exchange.request))
+        else:
+            done.request = exchange.request
         return done
 
 
@@ -83,12 +86,11 @@ def _large(exchange: Exchange) -> bool:
         return False
     if exchange.kept > _LARGE:
         return True
-    bodies = ((exchange.headers, exchange.body), (exchange.reply_headers, exchange.reply))
-    return any(_unpacks(header(headers, "content-encoding"), body) for headers, body in bodies if body.kept > _LITTLE)
+    return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
 
 
-def _unpacks(encoding: str, body: Body) -> bool:
-    if not encoding:
+def _unpacks(headers: Headers, body: Body) -> bool:
+    if body.size < _LITTLE or not body.whole or not (encoding := header(headers, "content-encoding")):
         return False
     try:
         decode(body.data, encoding, _LARGE)
