@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply
 from context_bench.core.jsontext import TooLarge, check_size, load_body, load_json
 from context_bench.core.records import Forwarded, not_compared
@@ -33,6 +34,9 @@ from context_bench.llm.wire import StreamReader, parse_request
 from context_bench.reports import watching
 from context_bench.tap import Tap, Watch
 from context_bench.tap.apart import Apart, Lost
+from context_bench.tap.matching import UNMATCHED
+from context_bench.tap.records import SOCKET, Exchange, Scribe
+from context_bench.tap.talk import Talk
 
 from .working import Unmovable, Worker
 
@@ -291,6 +295,23 @@ async def test_what_is_too_large_is_relayed_as_it_came_and_said():
     assert observed([], records)["oversized"] == sum(record.oversized for record in records) >= 3
     assert not_compared(1) == "1 body not compared: too large"
     assert not_compared(1_200) == "1,200 bodies not compared: too large"
+
+
+def test_a_message_of_a_websocket_that_is_too_large_is_recorded_as_unread():
+    over: list[Exchange] = []
+    begun = Exchange(1, "x", SOCKET, "/v1/responses", [], UNMATCHED, 1.0, 1.0)
+
+    def begin(body: bytes) -> Exchange:
+        begun.body.add(1.0, body)
+        return begun
+
+    talk = Talk(begin, over.append, SYSTEM_CLOCK)
+    wide = "[" + "[]," * (5 * MB) + "[]]"
+    talk.asked('{"type":"response.create","input":' + wide + "}")
+    talk.answered('{"type":"response.completed","response":{"id":"r","output":' + wide + "}}")
+    assert over == [begun]
+    record = Scribe("meta").write(begun)
+    assert (record.facts["unread"], record.oversized) == ("too large: too many lists, objects and values", 2)
 
 
 def session(messages: int) -> bytes:

@@ -49,6 +49,8 @@ def _whole(digits: str) -> int:
 
 def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
     """`load_json` of what somebody sent over a wire. `TooLarge` is raised before anything is built that would need too much memory."""
+    if len(data) > most:
+        raise TooLarge(f"too large: more than {most // 2**20} MiB")
     if len(data) > _SMALL:
         check_size(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data, most)
     return load_json(data)
