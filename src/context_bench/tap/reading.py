@@ -23,7 +23,6 @@ from context_bench.tap.shelf import Shelf, packed_record
 
 Sink = Callable[[Forwarded], None]
 
-_BACKLOG_BYTES = 128 * 1024 * 1024
 _AT_ONCE = 8
 #: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
 _LARGE, _LITTLE = 512 * 1024, 1024
@@ -82,8 +81,6 @@ class Work:
 
 def _large(exchange: Exchange) -> bool:
     """Whether reading an exchange may take so long that others would be held up."""
-    if exchange.crowded:
-        return False
     if exchange.kept > _LARGE:
         return True
     return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
@@ -113,7 +110,6 @@ class Reader:
         self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "sink_errors"), 0)
         self._unread: deque[Exchange] = deque()
         self._reading: asyncio.Task[None] | None = None
-        self._waiting_bytes = 0
         self._pool: ThreadPoolExecutor | None = None
 
     def open(self) -> None:
@@ -134,9 +130,6 @@ class Reader:
 
     def add(self, exchange: Exchange) -> None:
         """Have an exchange read that is over; nobody waits for it here."""
-        size = exchange.kept
-        exchange.crowded = self._waiting_bytes + size > _BACKLOG_BYTES and self._waiting_bytes > 0
-        self._waiting_bytes += size
         self._unread.append(exchange)
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -151,8 +144,8 @@ class Reader:
                 if self._witness is not None:
                     self._show(self._witness, exchange)
                 exchange.request, exchange.words, exchange.whole = None, None, b""
-                self._waiting_bytes -= exchange.kept
-                exchange.body.pieces, exchange.reply.pieces = [], []
+                exchange.body.let_go()
+                exchange.reply.let_go()
                 self._deliver(record, exchange, packed)
             self._changed()
         self._reading = None

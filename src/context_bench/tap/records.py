@@ -50,26 +50,42 @@ _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-s
 
 
 @dataclass(slots=True)
+class Room:
+    """What the bodies of one tap may take together, those under way and those that wait to be read, in bytes."""
+
+    most: int = 128 * 2**20
+    held: int = 0
+
+
+@dataclass(slots=True)
 class Body:
-    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT` none are kept."""
+    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that finds no room, none are kept."""
 
     size: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     whole: bool = True
+    crowded: bool = False  # there was no room for it
+    kept: int = 0  # bytes that are kept
+    room: Room = field(default_factory=Room)
 
     def add(self, at: float, data: bytes) -> None:
         """Take one piece that arrived at `at` (monotonic seconds)."""
         self.size += len(data)
-        if self.size <= BODY_LIMIT:
-            self.pieces.append((at, data))
-        else:
+        if not self.whole:
+            return
+        self.crowded = self.size <= BODY_LIMIT and self.room.held + len(data) > self.room.most
+        if self.size > BODY_LIMIT or self.crowded:
             self.whole = False
-            self.pieces = []
+            self.let_go()
+            return
+        self.pieces.append((at, data))
+        self.kept += len(data)
+        self.room.held += len(data)
 
-    @property
-    def kept(self) -> int:
-        """Bytes that are kept."""
-        return self.size if self.whole else 0
+    def let_go(self) -> None:
+        """Keep none of it."""
+        self.room.held -= self.kept
+        self.kept, self.pieces = 0, []
 
     @property
     def data(self) -> bytes:
@@ -96,7 +112,6 @@ class Exchange:
     reply_headers: Headers = field(default_factory=list)
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
-    crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
     apart: bool = False  # it is read in a process of its own, from which `request` does not come back
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
@@ -165,9 +180,6 @@ class Scribe:
 
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:
         record.facts["headers"] = _header_facts(exchange.headers)
-        if exchange.crowded:
-            record.facts["unread"] = "too much was waiting to be read"
-            return
         request = self._read_request(record, exchange)
         self._read_reply(record, exchange, request)
 
@@ -262,6 +274,9 @@ class Scribe:
             record.facts["reply_tokens"] = sum(counter.count(text) for text in said if text)
 
     def _read_stream(self, record: Forwarded, exchange: Exchange, request: WireRequest | None, encoding: str) -> None:
+        if not exchange.reply.whole:
+            _, record.facts["reply_unread"] = _read(exchange.reply, encoding)
+            return
         try:
             reader, decoder = StreamReader(record.wire), Decoder(encoding)
             for at, piece in exchange.reply.pieces:
@@ -375,6 +390,8 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
     """A body as JSON, else as text, and why it is neither. Bytes that are no text are not kept."""
     if not body.size:
         return None, None
+    if body.crowded:
+        return None, "too much was waiting to be read"
     if not body.whole:
         return None, f"too large: more than {BODY_LIMIT // 2**20} MiB"
     try:

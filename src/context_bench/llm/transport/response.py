@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from context_bench.core.jsontext import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 MOST_AHEAD = 2**20
 #: Bytes to which a compressed body, a stream perhaps, may unpack.
 LARGEST = 64 * 2**20
+#: Bytes from which on a body is a large one, how many of these are read at once, and seconds after which is looked again for room.
+_LARGE, _AT_ONCE, _LOOKED = 2 * 2**20, 4, 0.02
 
 
 class Response:
@@ -71,12 +74,28 @@ class Response:
         if self.done and not self._parts and self._trouble is None and self._decoder is None and len(whole) <= limit:
             return whole
         parts, size = [whole], len(whole)
-        while size < limit and (more := await self.piece()):
-            parts.append(more)
-            size += len(more)
+        roomy = False
+        try:
+            while size < limit and (more := await self.piece()):
+                parts.append(more)
+                size += len(more)
+                if size > _LARGE and not roomy:
+                    roomy = await self._find_room()
+        finally:
+            if roomy:
+                _room().release()
         if size > limit or not self.done:
             self.close()
         return b"".join(parts)[:limit]
+
+    async def _find_room(self) -> bool:
+        """Wait until fewer than so many large bodies are read at once, however many there are under way; no longer than the reply may."""
+        room = _room()
+        while room.locked():
+            if self._trouble is not None:
+                raise self._trouble
+            await asyncio.sleep(_LOOKED)
+        return await room.acquire()
 
     def close(self) -> None:
         """Be done with it; a reply that is not whole costs the connection."""
@@ -148,6 +167,14 @@ class Response:
             self._trouble = trouble
         self._stop_timer()
         self._wake()
+
+
+_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _room() -> asyncio.Semaphore:
+    """Of the running loop."""
+    return _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE))
 
 
 _ASKED_FOR = frozenset({"gzip", "x-gzip", "deflate"})
