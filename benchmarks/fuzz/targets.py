@@ -31,7 +31,7 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import failures, gguf, hop, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import coding, failures, gguf, hop, prices, redact, retry, scripted, sse, wire
 from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
 from context_bench.logs.solved import read as solved
@@ -43,7 +43,7 @@ from context_bench.sandbox import placing, results
 from context_bench.systems import splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
-from context_bench.tap import coding, masking, matching
+from context_bench.tap import masking, matching
 from context_bench.viewer import asking
 
 Target = Callable[[bytes], object]

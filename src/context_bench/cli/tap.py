@@ -35,28 +35,36 @@ async def _serve(port: int, upstream: str, key: str | None, marker: str, record:
     from rich.console import Console
 
     from context_bench.cli.upstream import started_upstream
-    from context_bench.core.records import Forwarded
+    from context_bench.core.records import Forwarded, not_compared
     from context_bench.reports.text import visible
     from context_bench.tap import serve_tap
 
     console = Console(stderr=True, highlight=False)
+    oversized = 0
 
     def show(seen: Forwarded) -> None:
+        nonlocal oversized
+        oversized += seen.oversized
         tokens = "uncounted" if seen.tokens is None else f"{seen.tokens:,} tokens{'' if seen.exact else ' (estimate)'}"
+        tokens += " (too large to be compared)" if seen.oversized else ""
         line = f"{seen.status or '---'} {seen.wire} {seen.model or ''} {tokens} {seen.seconds * 1000:.0f} ms"
         console.print(visible(line), markup=False)
 
-    async with started_upstream(upstream) as url:
-        await serve_tap(
-            port,
-            url,
-            marker=marker,
-            record=record,
-            upstream_key=key,
-            counter_model=model,
-            records_file=out,
-            on_record=show,
-            on_ready=lambda tap: console.print(
-                f"tap on {tap.url} → {visible(upstream)} (recording: {record}); Ctrl-C ends it", markup=False
-            ),
-        )
+    try:
+        async with started_upstream(upstream) as url:
+            await serve_tap(
+                port,
+                url,
+                marker=marker,
+                record=record,
+                upstream_key=key,
+                counter_model=model,
+                records_file=out,
+                on_record=show,
+                on_ready=lambda tap: console.print(
+                    f"tap on {tap.url} → {visible(upstream)} (recording: {record}); Ctrl-C ends it", markup=False
+                ),
+            )
+    finally:
+        if oversized:
+            console.print(not_compared(oversized), markup=False)

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.calling import method
 from context_bench.core.records import Usage
 from context_bench.core.session import Session, SessionRequest
 from context_bench.core.tokens import TokenCounter
@@ -106,6 +107,11 @@ class HeadCounter:
         """Tokens of a text."""
         tokens = self.counter.count(text)
         return tokens + self.head if _DEFINED in text else tokens
+
+    def estimates(self, texts: Iterable[str]) -> bool:
+        """As the counter itself says."""
+        found = method(self.counter, "estimates")
+        return found is not None and bool(found(texts))
 
 
 def weighing(counter: TokenCounter, account: Account) -> TokenCounter:

@@ -8,6 +8,26 @@ from typing import Any
 
 import orjson
 
+#: Bytes of one body, unpacked, that are read. What is longer is passed on as it came, and not understood.
+MOST_BYTES = 20 * 2**20
+#: Bytes that Python may need for the lists, objects and values of one body, its texts apart, and with them.
+_MOST_OBJECTS, _MOST_HELD = 64 * 2**20, 128 * 2**20
+#: Up to so many bytes a body is read as it is: it cannot need much.
+_SMALL = 2**20
+#: Bytes that Python needs for each: by the character that it cannot be written without.
+_WEIGHTS = ((b"[", 72), (b"{", 240), (b",", 32), (b'"', 30))
+#: Quotes in one body; to leave its texts out, it is cut at each of them.
+_MOST_QUOTES = 2**20
+#: Bytes that no character of more than 16 bits has in UTF-8.
+_UP_TO_TWO = bytes(range(0xF0))
+
+
+_MOST_DIGITS = 400
+
+
+class TooLarge(ValueError):
+    """A body that is not read, for it would need too much memory: too long, unpacking to too much, or of too many values."""
+
 
 def load_json(data: str | bytes) -> Any:
     """JSON, lone surrogates included (which the fast reader refuses); `ValueError` if it is not JSON or nested too deeply."""
@@ -15,9 +35,56 @@ def load_json(data: str | bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
-            return json.loads(data)
+            return json.loads(data, parse_int=_whole)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int:
+    """A whole number beyond 64 bits; none that is beyond what any number in JSON is read as."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
+
+
+def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
+    """`load_json` of what somebody sent over a wire. `TooLarge` is raised before anything is built that would need too much memory."""
+    if len(data) > most:
+        raise TooLarge(f"too large: more than {most // 2**20} MiB")
+    if len(data) > _SMALL:
+        check_size(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data, most)
+    return load_json(data)
+
+
+def check_size(data: bytes, most: int = MOST_BYTES) -> None:
+    """Raise `TooLarge` for a body longer than `most` bytes, and for one whose values would need more memory than a body may."""
+    if len(data) > most:
+        raise TooLarge(f"too large: more than {most // 2**20} MiB")
+    objects = _objects(data)
+    if objects > _MOST_OBJECTS:  # most of these characters may stand in texts
+        objects = _objects(_without_texts(data))
+    if objects > _MOST_OBJECTS or objects + _width(data) * len(data) > _MOST_HELD:
+        raise TooLarge("too large: too many lists, objects and values")
+
+
+def _objects(data: bytes) -> int:
+    return sum(data.count(sign) * weight for sign, weight in _WEIGHTS)
+
+
+def _without_texts(data: bytes) -> bytes:
+    """The JSON with every text empty."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if data.count(b'"') > _MOST_QUOTES:
+        raise TooLarge("too large: too many texts")
+    return b'""'.join(data.split(b'"')[::2])
+
+
+def _width(data: bytes) -> int:
+    """Bytes that Python may need for one byte of a text: one wide character makes all of its text as wide."""
+    if data.isascii() and b"\\u" not in data:
+        return 1
+    return 4 if b"\\ud" in data or b"\\uD" in data or data.translate(None, _UP_TO_TWO) else 2
 
 
 #: Fields of a JSON Schema that hold values, and fields that hold schemas by names of somebody's own.

@@ -107,6 +107,16 @@ class Forwarded:
     request: Any = None  # body, by the recording policy
     reply: Any = None
 
+    @property
+    def oversized(self) -> int:
+        """How many of its two bodies were relayed as they came and not read, for they, or all that waited, were too large."""
+        return sum(str(self.facts.get(name, "")).startswith(("too large", "too much")) for name in ("unread", "reply_unread"))
+
+
+def not_compared(bodies: int) -> str:
+    """The sentence on bodies that were too large to be read."""
+    return f"{bodies:,} {'body' if bodies == 1 else 'bodies'} not compared: too large"
+
 
 @dataclass(slots=True)
 class EvalRow:

@@ -7,6 +7,7 @@ Vocabularies come with the `splintr-rs` wheel, so nothing is fetched. A text tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -40,6 +41,13 @@ _VOCABULARIES = {
 
 #: Characters from which on a count is remembered.
 _LONG = 256
+#: Characters of one text that are counted one by one; the tokens of a longer one are estimated from samples.
+MOST_COUNTED = 2**20
+#: A text in which letters, spaces or signs follow one another for so long is no word of any language: a tokenizer needs long for each.
+_ENDLESS = 2**15
+_WORD_OR_SPACE = re.compile(r"[\w\s]")
+#: So many samples of so many characters, spread evenly.
+_SAMPLES, _SAMPLE = 32, 2**13
 
 
 class TokenCounter(Protocol):
@@ -67,6 +75,7 @@ def utf8_safe(text: str) -> str:
 class VocabularyCounter:
     """Counts with a bundled BPE vocabulary; each distinct long text is counted once.
 
+    The tokens of a text of more than `MOST_COUNTED` characters, or with a word of tens of thousands, are an estimate (see `estimates`).
     The memory is bounded: at most `remembered` counts of texts of 256 characters or more, by length and Python's own hash of the text
     (64 bits with a secret of the process: two texts of one length share one once in 10¹¹ full memories).
     """
@@ -113,8 +122,20 @@ class VocabularyCounter:
         if len(self._seen) + len(texts) > self.remembered:
             self._seen.clear()
         vocabulary, special = _vocabulary(self.name)
+        return [self._one(vocabulary, special, text) for text in texts]
+
+    def _one(self, vocabulary: Any, special: str, text: str) -> int:
+        if _uncountable(text):
+            step = (len(text) - _SAMPLE) / (_SAMPLES - 1)
+            samples = [text[(start := round(number * step)) : start + _SAMPLE] for number in range(_SAMPLES)]
+            return round(sum(self._one(vocabulary, special, sample) for sample in samples) * len(text) / (_SAMPLES * _SAMPLE))
         # Four bytes a token are made sooner than a list of them, but special tokens are taken for what they look like.
-        return [len(vocabulary.encode_ordinary(text)) if special in text else len(vocabulary.encode_flat(text)) // 4 for text in texts]
+        return len(vocabulary.encode_ordinary(text)) if special in text else len(vocabulary.encode_flat(text)) // 4
+
+    @staticmethod
+    def estimates(texts: Iterable[str]) -> bool:
+        """True if one of the texts, or a word in it, is too long to be counted, so that its tokens are an estimate."""
+        return any(map(_uncountable, texts))
 
     def truncate(self, text: str, tokens: int) -> str:
         """The longest prefix of whole characters in the first `tokens` tokens of `text`."""
@@ -123,6 +144,17 @@ class VocabularyCounter:
         vocabulary, _ = _vocabulary(self.name)
         kept = vocabulary.encode_ordinary(utf8_safe(text))[:tokens]
         return str(vocabulary.decode_bytes(kept), "utf-8", "ignore")  # a character can end in the next token
+
+
+def _uncountable(text: str) -> bool:
+    """True for a text, or one with a word, that is too long to be counted."""
+    if len(text) < 2 * _ENDLESS:
+        return False
+    return len(text) > MOST_COUNTED or any(_endless(text[start : start + _ENDLESS]) for start in range(0, len(text), _ENDLESS))
+
+
+def _endless(window: str) -> bool:
+    return len(window) == _ENDLESS and (window.isalpha() or window.isspace() or _WORD_OR_SPACE.search(window) is None)
 
 
 def _vocabulary(encoding: str) -> tuple[Any, str]:

@@ -76,7 +76,7 @@ class Turn:
 _PROMPTS = frozenset({"openai-chat", "openai-responses", "anthropic"})
 _PLAIN = (
     *("turns", "repeats", "failed", "calls", "answered", "sent", "forwarded", "exact", "uncounted", "cost", "unpriced"),
-    *("extra", "retries", "late", "stray", "other", "silent", "unchanged", "compared", "added", "added_ttft"),
+    *("extra", "retries", "late", "stray", "other", "oversized", "silent", "unchanged", "compared", "added", "added_ttft"),
 )
 _SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
 
@@ -88,7 +88,7 @@ class Figures:
     `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed, `refusals` the failed
     attempts of what stands in between. `answered`: calls that a model answered; `untold` of these told no usage, so that they are in
     `guessed` and not in `cost`. `uncounted`: images and other parts of what clients sent that no tokenizer of ours counts. `silent`:
-    turns that were answered though no call of theirs was seen behind.
+    turns that were answered though no call of theirs was seen behind. `oversized`: bodies that were too large to be read.
     """
 
     turns: int = 0
@@ -97,6 +97,7 @@ class Figures:
     answered: int = 0
     untold: int = 0
     uncounted: int = 0
+    oversized: int = 0
     silent: int = 0
     sent: int | None = None
     forwarded: int | None = None
@@ -128,6 +129,8 @@ class Figures:
     def add(self, turn: Turn) -> None:
         """Count one record in."""
         self.calls += len(turn.calls)
+        seen = turn.calls if turn.front is None else [turn.front, *turn.calls]
+        self.oversized += sum(record.oversized for record in seen)
         if turn.kind == "other":
             self.other += 1
             return

@@ -83,7 +83,14 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
     Roles and the chat template count 0.
     """
     uncounted = sum(part.text is None for message in request.messages for part in message.parts)
-    return RequestTokens(totals_of([counted_texts(request)], counter)[0], counter.exact, uncounted)
+    texts = counted_texts(request)
+    return RequestTokens(totals_of([texts], counter)[0], exactly(counter, texts), uncounted)
+
+
+def exactly(counter: TokenCounter, texts: Sequence[str]) -> bool:
+    """Whether the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
+    estimates = method(counter, "estimates")
+    return counter.exact and not (estimates is not None and estimates(texts))
 
 
 def counted_texts(request: WireRequest) -> list[str]:

@@ -3,7 +3,7 @@
 Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `forwarded`, `billed` (tokens), `exact`, `calls` (requests
 that reached the provider), `client_calls`, `extra_calls`, `other_calls` (not chat), `role_changes`, `param_changes`, `changes`
 ([{kind, detail}]), `text_changed`, `authorization_forwarded`, `matched_by`, `prefix_tokens`, `truncated`, `bytes`, `uncounted_parts`,
-`late`.
+`late`, `oversized` (bodies too large to be read).
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, A
             "prefix_tokens": _total(record.prefix_tokens for record in arrived),
             "truncated": any(_truncated(record) for record in arrived),
             "authorization_forwarded": _authorization(chat),
+            "oversized": sum(record.oversized for record in records) or None,
         }
         found |= _compared(client, arrived)
     return {key: value for key, value in found.items() if value is not None}

@@ -12,7 +12,7 @@ from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
 from context_bench.core.ranks import of_rank, without_ranks
-from context_bench.core.records import Comparison, Estimate, EvalRow
+from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
 from context_bench.core.rowfacts import RowTally, in_pieces
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.core.summaries import combined, is_again, key_names, rank_systems
@@ -189,7 +189,18 @@ def _add_all(tally: RowTally, rows: Iterable[EvalRow]) -> None:
 class _Wire:
     """What the tap saw of one system, over all rows (decision 20); `changes` says what was changed, and how often."""
 
-    SUMS = ("sent", "forwarded", "billed", "role_changes", "param_changes", "extra_calls", "late", "uncounted_parts", "violations")
+    SUMS = (
+        "sent",
+        "forwarded",
+        "billed",
+        "role_changes",
+        "param_changes",
+        "extra_calls",
+        "late",
+        "uncounted_parts",
+        "violations",
+        "oversized",
+    )
 
     def __init__(self) -> None:
         self.sums: Counter[str] = Counter()
@@ -295,6 +306,7 @@ def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None)
             kinds = ", ".join(f"{name} {count}" for name, count in sorted(classes.items(), key=lambda item: (-item[1], item[0])))
             what = "rows failed" if source == "system" else f"rows could not be scored by {source}"
             notes.append(f"{system}: {sum(classes.values())} of {len(columns[system])} {what} ({kinds}).")
+    notes += [f"{system}: {not_compared(many)}." for system, facts in found.wire.items() if (many := facts.get("oversized"))]
     if any(found.failures.values()):
         notes.append("Means are over scored rows; the bounds show them with every failure counted as wrong and as right.")
     notes += _unequal_judges(found, columns)

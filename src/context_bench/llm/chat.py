@@ -20,13 +20,14 @@ from context_bench.core import urls
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
+from context_bench.core.jsontext import TooLarge
 from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
 from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import count_request, counted_texts
+from context_bench.core.wire import count_request, counted_texts, exactly
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
@@ -38,10 +39,11 @@ from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
 from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
-from context_bench.llm.wires.shared import dump, load_json
+from context_bench.llm.wires.shared import dump, load_body
 
 _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
-_LARGEST_REPLY = 64 * 2**20
+#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in it.
+_LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
 _CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
@@ -194,8 +196,9 @@ class ChatClient:
         spending = ledger is not None and ledger.spend is not None
         if counter is not None or spending:
             counter = counter or counter_for(model)
-            sending.exact = counter.exact
-            sending.tally = self._tallies.add(counted_texts(parse_request(request.wire, request.body)), counter)
+            texts = counted_texts(parse_request(request.wire, request.body))
+            sending.exact = exactly(counter, texts)
+            sending.tally = self._tallies.add(texts, counter)
         if sending.tally is not None and (spending or self._paced()):
             sending.sent_tokens = sending.tally.now()
         if spending:
@@ -303,12 +306,16 @@ class ChatClient:
         call.started, start = self._clock.now(), self._clock.monotonic()
         try:
             result = await self._post(transport, sending, call, start, _positive(limit))
+        except TooLarge as error:
+            result = Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
         except (TimeoutError, Trouble) as error:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
             over, sending.over = sending.over, None
             call.seconds = (self._clock.monotonic() if over is None else over) - start
+        if isinstance(result, Reply) and (said := _said(result)) > _MOST_SAID:
+            return Failure(BadReply(f"Unexpected response from {sending.where}: an answer of {said:,} characters"), billed=True)
         if isinstance(result, Reply):
             _keep(call, result)
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
@@ -325,7 +332,8 @@ class ChatClient:
                 return failures.of_status(response.status, response.headers, body, where=sending.where, now=now, secrets=sending.secrets)
             if response.content_type == "text/event-stream":
                 return await self._streamed(response, sending, call, start)
-            return self._read(await response.read(_LARGEST_REPLY), response, sending)
+            body = await response.read(_LARGEST_REPLY + 1)
+            return self._read(body, response, sending)
         finally:
             response.close()
 
@@ -337,7 +345,7 @@ class ChatClient:
             if call.ttft is None and reader.started:
                 call.ttft = self._clock.monotonic() - start
             size += len(chunk)
-            if size > _LARGEST_REPLY:
+            if size > _LARGEST_STREAM:
                 return Failure(BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True)
         sending.over = self._clock.monotonic()
         if reader.over or reader.error:
@@ -355,7 +363,9 @@ class ChatClient:
     def _read(self, body: bytes, response: Response, sending: _Sending) -> Reply | Failure:
         """The reply in a whole body."""
         try:
-            decoded = load_json(body)
+            decoded = load_body(body, _LARGEST_REPLY)
+        except TooLarge as error:
+            return Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
         except ValueError:
             return failures.not_json(body, response.content_type, where=sending.where, secrets=sending.secrets)
         if isinstance(decoded, Mapping) and decoded.get("error"):
@@ -462,6 +472,12 @@ async def _take_leave(response: Response, reader: StreamReader) -> None:
             while size < _MOST_AFTER and (chunk := await response.piece()):
                 reader.feed(chunk)
                 size += len(chunk)
+
+
+def _said(reply: Reply) -> int:
+    """Characters of all that a reply says, its calls of tools included."""
+    texts = [reply.text, reply.reasoning, reply.refusal, *(call.get("arguments") for call in reply.tool_calls)]
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _positive(seconds: float | None) -> float | None:

@@ -23,8 +23,8 @@ from context_bench.core.errors import (
 )
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
-from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Unusable
-from context_bench.llm.wires.shared import Reply, error_text, load_json
+from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
+from context_bench.llm.wires.shared import Reply, error_text, load_body
 
 _LONGEST = 600
 _TOO_LONG = re.compile(
@@ -106,6 +106,8 @@ def of_exception(error: Exception, *, where: str, seconds: float | None, deadlin
         return Failure(Unreachable(f"Could not connect to {where} securely: {words}"))
     if isinstance(error, CannotConnect):
         return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True, absent=True)
+    if isinstance(error, Oversized):
+        return Failure(BadReply(f"Unexpected response from {where}: {words[:200]}"), billed=True)
     if isinstance(error, NotHttp):
         return Failure(BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True)
     return Failure(Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True)
@@ -172,7 +174,7 @@ def _told_status(error: Any, words: str) -> int | None:
 def _words(text: str) -> str:
     """The provider's own words in an error body: the `error` object, `detail` or `message`, else the text without tags."""
     try:
-        body = load_json(text)
+        body = load_body(text)
     except ValueError:
         return _plain(text[:20_000])
     if isinstance(body, Mapping):

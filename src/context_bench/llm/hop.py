@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +14,7 @@ from multidict import CIMultiDict
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
+from context_bench.llm.coding import decode
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.relay import (
     LINE_LIMIT,
@@ -31,7 +31,7 @@ from context_bench.llm.relay import (
 )
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.wire import wire_of
-from context_bench.llm.wires.shared import dump, load_json
+from context_bench.llm.wires.shared import dump, load_body
 
 BODY_LIMIT = 128 * 2**20
 #: Headers that are of one connection, or that the next one works out anew.
@@ -61,7 +61,7 @@ class Request:
     def body(self) -> dict[str, Any] | None:
         """The JSON object in the body, or `None`."""
         try:
-            found = load_json(self.document)
+            found = load_body(self.document)
         except ValueError:
             return None
         return found if isinstance(found, dict) else None
@@ -215,28 +215,5 @@ async def _given(incoming: web.BaseRequest, answer: Answer) -> web.StreamRespons
 
 
 def unpacked(raw: bytes, coding: str) -> bytes:
-    """A request's body with its content codings undone, at most `BODY_LIMIT` bytes; `ValueError` where that cannot be done."""
-    for name in reversed([part.strip().lower() for part in coding.split(",")]):
-        raw = _undone(raw, name)
-        if len(raw) > BODY_LIMIT:
-            raise ValueError("the decoded body is too large")
-    return raw
-
-
-def _undone(raw: bytes, name: str) -> bytes:
-    if name in ("", "identity"):
-        return raw
-    try:
-        if name in ("gzip", "x-gzip", "deflate"):
-            return zlib.decompressobj(15 if name == "deflate" else 31).decompress(raw, BODY_LIMIT + 1)
-        if name == "zstd":
-            import zstandard
-
-            return zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(raw).read(BODY_LIMIT + 1)
-        if name == "br":
-            import brotli
-
-            return bytes(brotli.Decompressor().process(raw, output_buffer_limit=BODY_LIMIT))
-    except Exception as error:  # each library has an error class of its own
-        raise ValueError(f"not {name}: {error}") from None
-    raise ValueError(f"content coding {name[:20]!r} is not one we undo")
+    """A body with its content codings undone; `ValueError` where that cannot be done, or where it is larger than is read."""
+    return decode(raw, coding)

@@ -33,7 +33,7 @@ from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.wire import parse_request, render_reply, render_stream, wire_of
-from context_bench.llm.wires.shared import CREATED, Reply, as_list, dump, load_json
+from context_bench.llm.wires.shared import CREATED, Reply, as_list, dump, load_body
 
 __all__ = ["Delivery", "ModelServer", "Received", "Responder", "ResponderError", "Staged", "raise_descriptor_limit", "upstream_of"]
 
@@ -65,9 +65,9 @@ class Received:
 
     @cached_property
     def body(self) -> Any:
-        """The JSON body, `None` if it is not JSON."""
+        """The JSON body, `None` if it is not JSON, or of too many values to be read."""
         try:
-            return load_json(self.raw)
+            return load_body(self.raw, _BODY_LIMIT)
         except ValueError:
             return None
 

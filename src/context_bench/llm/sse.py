@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.errors import BadReply
+from context_bench.core.jsontext import TooLarge
 from context_bench.llm.wires import anthropic, openai_chat, openai_responses
 from context_bench.llm.wires.shared import Reply, StreamState
 
@@ -23,6 +24,8 @@ _STATES: dict[str, type[StreamState]] = {
 
 #: Characters that are kept of what a stream sends after its end.
 _ASIDE = 2_000
+#: The longest answers of models are some 130,000 tokens, an event each at most; and the bytes of one event that are read.
+_MOST_EVENTS, _LARGEST_EVENT = 400_000, 16 * 2**20
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
 
@@ -33,9 +36,13 @@ class EventReader:
         self._rest = bytearray()
         self._first, self._after_cr = True, False
         self._name, self._data = "", list[str]()
+        self._held = 0  # bytes of the event that is not over
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
-        """The events that `data` completes."""
+        """The events that `data` completes. Raises `TooLarge` for one that does not end."""
+        self._held += len(data)
+        if self._held > _LARGEST_EVENT:
+            raise TooLarge(f"an event of more than {_LARGEST_EVENT // 2**20} MiB")
         if self._after_cr and data:
             if data[0] == 0x0A:  # the second half of a CR LF that was cut in two
                 data = data[1:]
@@ -48,6 +55,9 @@ class EventReader:
         lines = (bytes(self._rest) + data).splitlines()
         self._rest = bytearray() if ends else bytearray(lines.pop())
         for line in lines:
+            if not line and not self._data:  # of a flood of empty lines
+                self._name, self._held = "", len(self._rest)
+                continue
             if (event := self._line(line)) is not None:
                 yield event
 
@@ -64,6 +74,7 @@ class EventReader:
             raw, self._first = raw.removeprefix(_BYTE_ORDER_MARK), False
         if not raw:
             event = (self._name, "\n".join(self._data)) if self._data else None
+            self._held = len(self._rest)
             self._name, self._data = "", []
             return event
         if raw.startswith(b"data: "):  # nearly every one
@@ -112,6 +123,7 @@ class StreamReader:
         self._state = _STATES[wire]()
         self._unreadable: str | None = None
         self._after: dict[str, Any] = {}
+        self._left = _MOST_EVENTS
 
     @property
     def reply(self) -> Reply:
@@ -141,7 +153,7 @@ class StreamReader:
         return self._state.error or self._unreadable
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they arrive, cut anywhere."""
+        """Take bytes as they arrive, cut anywhere. Raises `TooLarge` for more than a model says."""
         for name, text in self._events.feed(data):
             self._take(name, text, cut=False)
 
@@ -152,6 +164,9 @@ class StreamReader:
         self._state.finish()
 
     def _take(self, name: str, text: str, *, cut: bool) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge(f"a stream of more than {_MOST_EVENTS:,} events")
         if not text or text.isspace():
             return
         if self._state.over:
@@ -159,6 +174,8 @@ class StreamReader:
             return
         try:
             self._state.event(name, text)
+        except TooLarge:
+            raise
         except ValueError as error:
             if not cut:  # half an event at the end is a broken connection, which `complete` tells
                 self._unreadable = self._unreadable or f"invalid JSON in the stream: {error}"

@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from context_bench.core.records import Usage
+from context_bench.core.records import Usage, not_compared
 from context_bench.core.violations import phrase
 from context_bench.core.watching import Figures, Turn
 from context_bench.reports.text import json_ready, visible
@@ -264,6 +264,8 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
     yield from _cache(figures)
     if figures.violations:
         yield "wire: " + ", ".join(_kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items()))
+    if figures.oversized:
+        yield not_compared(figures.oversized)
     if not brief:
         yield from _left_out(figures)
 

@@ -31,6 +31,9 @@ from context_bench.systems.context import WIRES, Context, Slot, context_of, with
 
 Spec = str | Compressor | System
 
+#: Bytes of a body up to which it is read where others wait.
+_SMALL = 64 * 1024
+
 
 class Served:
     """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:18409") as served: served.url` (or a plain `with`).
@@ -82,7 +85,8 @@ class Served:
             request = request.with_headers(with_key(request.headers, self._key, request.wire))
         if isinstance(self.plugin, Full) or request.wire not in WIRES:
             return request
-        body = request.body
+        small = len(request.raw) <= _SMALL and "Content-Encoding" not in request.headers
+        body = request.body if small else await asyncio.to_thread(_body, request)
         if body is None:
             return request
         context = await asyncio.to_thread(context_of, request.wire, body)
@@ -105,6 +109,10 @@ class Served:
             texts = [(slot.role, slot.text) for slot in context.slots]
             return await compress_texts(self.plugin, texts, context.question, model=model if isinstance(model, str) else None)
         return await _processed(self.plugin, context)
+
+
+def _body(request: Request) -> dict[str, Any] | None:
+    return request.body
 
 
 def _plugin(spec: Spec) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from context_bench.core.clock import Clock
@@ -31,6 +31,22 @@ class Event:
     number: int  # of the front exchange
     calls: list[Seen]
     place: Place | None = None  # given for mirrored requests
+
+    @property
+    def seen(self) -> list[Seen]:
+        """All that belongs together, each once."""
+        return [*([self.front] if self.front is not None else []), *(call for call in self.calls if call is not self.front)]
+
+    @property
+    def large(self) -> bool:
+        """Whether something of it was so large that it was read in a process of its own."""
+        return any(seen.exchange.apart for seen in self.seen)
+
+    def travelling(self) -> Event:
+        """The event without what its exchanges have to do with others."""
+        alone = {id(seen): replace(seen, exchange=seen.exchange.alone()) for seen in self.seen}
+        front = None if self.front is None else alone[id(self.front)]
+        return replace(self, front=front, calls=[alone[id(call)] for call in self.calls])
 
 
 class Arm:

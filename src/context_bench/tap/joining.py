@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core.jsontext import MOST_BYTES
 from context_bench.core.packed import packed, unpacked
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -28,6 +29,7 @@ class _Response:
 
     follows: str | None
     items: bytes
+    size: int  # bytes of them, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +66,24 @@ class Joining:
         name, output = _response(events)
         if name is None or joined.missing or name == joined.follows or (owner, name) in self._responses:
             return
-        data = packed(dump([*joined.own, *output]).decode("utf-8", "replace"))
-        self._responses[owner, name] = _Response(joined.follows, data)
+        plain = dump([*joined.own, *output])
+        data = packed(plain.decode("utf-8", "replace"))
+        self._responses[owner, name] = _Response(joined.follows, data, len(plain))
         self._held += _ENTRY + len(data)
         while self._held > self._room and self._responses:
             _, dropped = self._responses.popitem(last=False)
             self._held -= _ENTRY + len(dropped.items)
 
     def _before(self, owner: str, name: str) -> Items | None:
-        """All items up to and with this response; `None` if one on the way is not known any more."""
+        """All items up to and with this response; `None` if one on the way is not known any more, or all are more than is read."""
         pieces: list[Items] = []
         at: str | None = name
+        left = MOST_BYTES
         while at is not None:
             found = self._responses.get((owner, at))
-            if found is None:
+            if found is None or found.size > left:  # what is packed small may be large
                 return None
+            left -= found.size
             self._responses.move_to_end((owner, at))
             pieces.append(load_json(unpacked(found.items)))
             at = found.follows

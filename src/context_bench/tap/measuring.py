@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
@@ -52,6 +52,14 @@ class Mirror:
     max_tokens: int | None
 
 
+def unmeasured(number: int, event: Event, clock: Clock) -> Turn:
+    """The record of an event by what the taps themselves wrote down."""
+    records = _records(event.seen)
+    turn = Turn(number, event.kind, records[0].started if records else clock.now(), arm=event.arm)
+    turn.calls, turn.violations = _records(event.calls), {"not_measured": 1}
+    return turn
+
+
 class Measure:
     """From what belongs together to figures. Works in one thread of its own: it remembers sessions and their prompts."""
 
@@ -63,21 +71,25 @@ class Measure:
         self._places: dict[tuple[ArmName, int], Place] = {}
         self._number = 0
 
-    def all(self, events: list[Event]) -> list[tuple[Turn, Mirror | None]]:
-        """The records of some events, and what may be mirrored of each."""
-        return [self._safely(event) for event in events]
+    def all(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+        """The records of some numbered events, and what may be mirrored of each."""
+        return [self._safely(number, event) for number, event in events]
 
-    def _safely(self, event: Event) -> tuple[Turn, Mirror | None]:
+    def apart(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+        """The same in another process, where requests that were read apart are read again; mirrors come without their bodies."""
+        for _, event in events:
+            for seen in event.seen:
+                seen.read()
+        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in self.all(events)]
+
+    def _safely(self, number: int, event: Event) -> tuple[Turn, Mirror | None]:
         """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves wrote down."""
-        self._number += 1
+        self._number = number
         try:
             return self._one(event)
         except Exception as error:
-            _log.warning("record %d could not be measured (%s)", self._number, type(error).__name__)
-            records = _records(([event.front] if event.front else []) + event.calls)
-            turn = Turn(self._number, event.kind, records[0].started if records else self._clock.now(), arm=event.arm)
-            turn.calls, turn.violations = _records(event.calls), {"not_measured": 1}
-            return turn, None
+            _log.warning("record %d could not be measured (%s)", number, type(error).__name__)
+            return unmeasured(number, event, self._clock), None
 
     def _one(self, event: Event) -> tuple[Turn, Mirror | None]:
         if event.kind == "turn" and event.front is not None:
@@ -171,12 +183,15 @@ class Measure:
         if not calls:
             turn.unchanged = None
             return
-        main = max(calls, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request)))
+        main = max(
+            calls, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request) if len(calls) > 1 else 0.0)
+        )
         record = main.exchange.record
         assert record is not None, "as above"
         others = _records([call for call in calls if call is not main])
         turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
-        turn.unchanged = main.exchange.digest == front.exchange.digest
+        digests = main.exchange.digest, front.exchange.digest
+        turn.unchanged = digests[0] == digests[1] if all(digests) else None
         found = self._violations(front, main) if front.request is not None and main.request is not None else []
         billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
         twice = ended_twice(turn.front.facts, record.facts) if turn.front is not None else None

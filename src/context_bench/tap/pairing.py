@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.jsontext import MOST_BYTES
 from context_bench.core.wire import WireRequest
+from context_bench.llm.coding import decode
 from context_bench.llm.wire import parse_request
-from context_bench.llm.wires.shared import load_json
-from context_bench.tap.coding import Undecodable, decode
+from context_bench.llm.wires.shared import load_body
 from context_bench.tap.matching import LATE_SECONDS
 from context_bench.tap.records import Exchange, header
 
 _WORDS = re.compile(r"\w+")
+#: Characters of a request that are compared word by word, and bytes of a body that is read before its answer is over.
+_MOST_READ, _MOST_EARLY = 2**18, 2**20
+
+#: What a request says: itself, or its words.
+Said = WireRequest | frozenset[str] | None
 
 
 class Paired(Protocol):
@@ -43,12 +49,23 @@ class Seen:
     request: WireRequest | None
     raw: bytes
     reply: bytes = b""  # its beginning
+    words: frozenset[str] | None = None  # of a request that was read apart
 
     @classmethod
     def of(cls, exchange: Exchange) -> Seen:
         """What there is to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
-        return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply)
+        return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words)
+
+    def read(self) -> None:
+        """Read the request again that was read apart."""
+        if self.request is None and self.exchange.apart and self.raw:
+            self.request = _request(self.exchange, self.raw)
+
+    @property
+    def said(self) -> Said:
+        """The request, or the words of one that was read apart."""
+        return self.request if self.request is not None else self.words
 
 
 @dataclass(slots=True)
@@ -61,10 +78,10 @@ class _Open:
     seen: Seen | None = None  # once it is over
     _early: WireRequest | None = None
 
-    def said(self) -> WireRequest | None:
+    def said(self) -> Said:
         """The request, read early if it is not over yet."""
         if self.seen is not None:
-            return self.seen.request
+            return self.seen.said
         if self._early is None:
             self._early = request_of(self.front)
         return self._early
@@ -137,7 +154,7 @@ class Pairing:
             del self._open[turn.front.number]
             turn.calls.sort(key=lambda call: call.exchange.number)
             self._paired.turn(turn.seen, turn.calls)
-            turn.seen, turn.calls = Seen(turn.front, turn.seen.request, b""), []
+            turn.seen, turn.calls = Seen(turn.front, turn.seen.request, b"", words=turn.seen.words), []
             self._recent.append(turn)
             self._forget()
 
@@ -159,12 +176,12 @@ class Pairing:
         """The most alike; of equals one that has no call yet, then the one that came first."""
         if len(candidates) == 1:
             return candidates[0]
-        special = alike(call.request, [turn.said() for turn in candidates])
+        special = alike(call.said, [turn.said() for turn in candidates])
         order = range(len(candidates))
         return candidates[max(order, key=lambda i: (special[i], not candidates[i].calls, -i))]
 
 
-def alike(call: WireRequest | None, requests: Sequence[WireRequest | None]) -> list[float]:
+def alike(call: Said, requests: Sequence[Said]) -> list[float]:
     """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests have.
 
     Whatever stands in between may have shortened or rewritten texts, so single words are what is left to compare.
@@ -173,23 +190,30 @@ def alike(call: WireRequest | None, requests: Sequence[WireRequest | None]) -> l
         return [0.0 for _ in requests]
     said = words(call)
     each = [words(request) if request is not None else set() for request in requests]
-    everybody = set.intersection(*each) if each else set()
+    everybody: Set[str] = frozenset.intersection(*map(frozenset, each)) if each else frozenset()
     special = [mine - everybody for mine in each]
     nobody = 0.05  # one whose words all others have too is meant when nothing special of the others is said
     return [len(mine & said) / len(mine) if mine else nobody for mine in special]
 
 
-def likeness(a: WireRequest | None, b: WireRequest | None) -> float:
+def likeness(a: Said, b: Said) -> float:
     """How much two requests say the same, 0 to 1: the share of their words that both have."""
     one, other = (words(request) if request is not None else set() for request in (a, b))
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
-def words(request: WireRequest) -> set[str]:
-    """All words of a request's messages, tool calls included."""
+def words(request: WireRequest | frozenset[str]) -> Set[str]:
+    """All words of a request's messages, tool calls included; of a long one those of its end, where it differs from others."""
+    if isinstance(request, frozenset):
+        return request
     found: set[str] = set()
-    for message in request.messages:
-        found.update(_WORDS.findall(message.text))
+    left = _MOST_READ
+    for message in reversed(request.messages):
+        text = message.text
+        found.update(_WORDS.findall(text[-left:]))
+        left -= len(text)
+        if left <= 0:
+            break
         for called in message.tool_calls:
             found.update(_WORDS.findall(str(called.get("arguments"))))
             found.add(str(called.get("id")))
@@ -197,9 +221,15 @@ def words(request: WireRequest) -> set[str]:
 
 
 def request_of(exchange: Exchange) -> WireRequest | None:
-    """What a request says whose body is here, though its answer may not be."""
+    """What a request says whose body is here, though its answer may not be; `None` for a long one, which would hold up others."""
+    if exchange.body.kept > _MOST_EARLY:
+        return None
+    return _request(exchange, exchange.body.data, _MOST_EARLY)
+
+
+def _request(exchange: Exchange, raw: bytes, most: int = MOST_BYTES) -> WireRequest | None:
     try:
-        body = load_json(decode(exchange.body.data, header(exchange.headers, "content-encoding")))
+        body = load_body(decode(raw, header(exchange.headers, "content-encoding"), most))
         return parse_request(exchange.wire, body) if isinstance(body, dict) else None
-    except (ValueError, RecursionError, Undecodable):
+    except (ValueError, RecursionError):
         return None

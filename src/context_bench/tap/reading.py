@@ -8,16 +8,24 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Protocol
 
+from context_bench.core.jsontext import TooLarge
 from context_bench.core.records import Forwarded
-from context_bench.tap.records import Exchange, Scribe
-from context_bench.tap.shelf import Shelf
+from context_bench.core.wire import WireRequest
+from context_bench.llm.coding import Undecodable, decode
+from context_bench.tap.apart import Apart, Lost
+from context_bench.tap.matching import Headers
+from context_bench.tap.pairing import words
+from context_bench.tap.records import Body, Exchange, Scribe, header
+from context_bench.tap.shelf import Shelf, packed_record
 
 Sink = Callable[[Forwarded], None]
 
-_BACKLOG_BYTES = 512 * 1024 * 1024
 _AT_ONCE = 8
+#: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
+_LARGE, _LITTLE = 512 * 1024, 1024
 _log = logging.getLogger("context_bench.tap")
 
 
@@ -31,6 +39,65 @@ class Witness(Protocol):
         """It is over and read: `record`, `request` and `digest` are there; bodies go when this returns."""
 
 
+@dataclass(slots=True)
+class Done:
+    """What was read of an exchange: its record, that packed if it is kept, and what a witness is shown."""
+
+    record: Forwarded
+    packed: bytes | None = None
+    request: WireRequest | None = None
+    words: frozenset[str] | None = None
+    digest: bytes = b""
+    meaning: bytes = b""
+    whole: bytes = b""
+
+
+class Work:
+    """Reads exchanges. `shown`: a witness is shown more than the records."""
+
+    def __init__(self, scribe: Scribe, *, shown: bool) -> None:
+        self._scribe, self._shown = scribe, shown
+
+    def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
+        """What is read of each; with each, whether its record is kept."""
+        done = [self._one(exchange) for exchange, _ in batch]
+        for one, (_, keep) in zip(done, batch, strict=True):
+            one.packed = packed_record(one.record) if keep else None
+        return done
+
+    def _one(self, exchange: Exchange) -> Done:
+        if not self._shown:
+            return Done(self._scribe.write(exchange))
+        if exchange.body.whole:
+            exchange.digest = hashlib.sha256(exchange.body.data).digest()
+        done = Done(self._scribe.write(exchange))
+        done.digest, done.meaning, done.whole = exchange.digest, exchange.meaning, exchange.whole
+        if exchange.apart and exchange.request is not None:  # it is read again where it is compared
+            done.words = frozenset(words(exchange.request))
+        else:
+            done.request = exchange.request
+        return done
+
+
+def _large(exchange: Exchange) -> bool:
+    """Whether reading an exchange may take so long that others would be held up."""
+    if exchange.held > _LARGE:
+        return True
+    return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
+
+
+def _unpacks(headers: Headers, body: Body) -> bool:
+    if body.size < _LITTLE or not body.whole or not (encoding := header(headers, "content-encoding")):
+        return False
+    try:
+        decode(body.data, encoding, _LARGE)
+    except TooLarge:
+        return True
+    except Undecodable:
+        return False
+    return False
+
+
 class Reader:
     """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever some are done.
 
@@ -38,22 +105,23 @@ class Reader:
     """
 
     def __init__(self, scribe: Scribe, shelf: Shelf, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None) -> None:
-        self._scribe, self._shelf, self._changed, self._sink, self._witness = scribe, shelf, changed, sink, witness
+        self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
+        self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
         self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "sink_errors"), 0)
         self._unread: deque[Exchange] = deque()
         self._reading: asyncio.Task[None] | None = None
-        self._waiting_bytes = 0
         self._pool: ThreadPoolExecutor | None = None
 
     def open(self) -> None:
-        """Start the thread."""
+        """Start the thread; large bodies are read in a process, which starts with the first of them."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-tap")
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and the process if there is one."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
             self._pool = None
+        self._apart.close()
 
     @property
     def idle(self) -> bool:
@@ -62,9 +130,6 @@ class Reader:
 
     def add(self, exchange: Exchange) -> None:
         """Have an exchange read that is over; nobody waits for it here."""
-        size = exchange.body.size + exchange.reply.size
-        exchange.crowded = self._waiting_bytes + size > _BACKLOG_BYTES and self._waiting_bytes > 0
-        self._waiting_bytes += size
         self._unread.append(exchange)
         if self._reading is None:
             self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -78,9 +143,9 @@ class Reader:
                 exchange.record = record
                 if self._witness is not None:
                     self._show(self._witness, exchange)
-                exchange.request, exchange.whole = None, b""
-                exchange.body.pieces, exchange.reply.pieces = [], []
-                self._waiting_bytes -= exchange.body.size + exchange.reply.size
+                exchange.request, exchange.words, exchange.whole = None, None, b""
+                exchange.body.let_go()
+                exchange.reply.let_go()
                 self._deliver(record, exchange, packed)
             self._changed()
         self._reading = None
@@ -88,11 +153,26 @@ class Reader:
 
     def _write(self, batch: list[Exchange]) -> list[tuple[Forwarded, bytes | None]]:
         """In the other thread: the records, and what the shelf keeps of each."""
-        if self._witness is not None:
-            for exchange in batch:
-                exchange.digest = hashlib.sha256(exchange.body.data).digest()
-        records = [(self._scribe.write(exchange), exchange.window) for exchange in batch]
-        return [(record, self._shelf.packed(record, window)) for record, window in records]
+        kept = [self._shelf.keeps(exchange.window) for exchange in batch]
+        large = [_large(exchange) for exchange in batch]
+        if not self._apart.away(large=any(large)):
+            done: list[Done] = self._apart.do("all", list(zip(batch, kept, strict=True)))
+        else:
+            done = [self._done(*one) for one in zip(batch, kept, large, strict=True)]
+        for exchange, one in zip(batch, done, strict=True):
+            exchange.request, exchange.words, exchange.digest = one.request, one.words, one.digest
+            exchange.meaning, exchange.whole = one.meaning, one.whole
+        return [(one.record, one.packed) for one in done]
+
+    def _done(self, exchange: Exchange, keep: bool, large: bool) -> Done:
+        """What the process makes of one exchange; if it does not survive that, its sizes and times are all there is."""
+        exchange.apart = large
+        try:
+            found: list[Done] = self._apart.do("all", [(exchange.alone(), keep)])
+            return found[0]
+        except Lost as lost:
+            record = self._scribe.unread(exchange, f"too large: {lost}")
+            return Done(record, packed_record(record) if keep else None)
 
     def _show(self, witness: Witness, exchange: Exchange) -> None:
         try:

@@ -12,20 +12,21 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.jsontext import MOST_BYTES, TooLarge
 from context_bench.core.keys import canonical_json
 from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
+from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.keyring import environment_values
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
-from context_bench.llm.wires.shared import dump, load_json
-from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.llm.wires.shared import dump, load_body
 from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text, masker
@@ -35,7 +36,9 @@ from context_bench.tap.words import field_name, part_kind
 
 POLICIES = ("meta", "hashes", "redacted", "full")
 #: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
-BODY_LIMIT = 100 * 1024 * 1024
+BODY_LIMIT = MOST_BYTES
+#: Messages, parts, calls and tools of one request that are read; each takes more than its JSON does.
+_MOST_PARTS = 100_000
 
 #: The method of a request that was said over a WebSocket, and the wire that it speaks.
 SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
@@ -50,20 +53,42 @@ _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-s
 
 
 @dataclass(slots=True)
+class Room:
+    """What the bodies of one tap may take together, those under way and those that wait to be read, in bytes."""
+
+    most: int = 128 * 2**20
+    held: int = 0
+
+
+@dataclass(slots=True)
 class Body:
-    """The bytes of one body as they came, with their times, up to `BODY_LIMIT`."""
+    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that finds no room, none are kept."""
 
     size: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
     whole: bool = True
+    crowded: bool = False  # there was no room for it
+    kept: int = 0  # bytes that are kept
+    room: Room = field(default_factory=Room)
 
     def add(self, at: float, data: bytes) -> None:
         """Take one piece that arrived at `at` (monotonic seconds)."""
         self.size += len(data)
-        if self.size <= BODY_LIMIT:
-            self.pieces.append((at, data))
-        else:
+        if not self.whole:
+            return
+        self.crowded = self.size <= BODY_LIMIT and self.room.held + len(data) > self.room.most
+        if self.size > BODY_LIMIT or self.crowded:
             self.whole = False
+            self.let_go()
+            return
+        self.pieces.append((at, data))
+        self.kept += len(data)
+        self.room.held += len(data)
+
+    def let_go(self) -> None:
+        """Keep none of it."""
+        self.room.held -= self.kept
+        self.kept, self.pieces = 0, []
 
     @property
     def data(self) -> bytes:
@@ -91,9 +116,10 @@ class Exchange:
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
     kept: asyncio.Event | None = None  # a witness keeps the record before the client has the end of the answer; set when that is done
-    crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
+    apart: bool = False  # it is read in a process of its own, from which `request` does not come back
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
+    words: frozenset[str] | None = None  # of a request that was read apart
     digest: bytes = b""  # of the body as it came, for a witness
     meaning: bytes = b""  # of what the body says, whatever the order of its keys, for a witness
     whole: bytes = b""  # the full request, where the body is an increment, for a witness
@@ -102,6 +128,17 @@ class Exchange:
     def wire(self) -> str:
         """The API that it is a request of."""
         return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
+
+    def alone(self) -> Exchange:
+        """The exchange as it can travel to another process: without the others of its window, and nobody waits for it there."""
+        window = self.match.window
+        match = self.match if window is None else replace(self.match, window=replace(window, arrivals=[]))
+        return replace(self, match=match, kept=None)
+
+    @property
+    def held(self) -> int:
+        """Bytes of its bodies that are in memory."""
+        return self.body.kept + self.reply.kept
 
     @property
     def window(self) -> Window | None:
@@ -140,11 +177,15 @@ class Scribe:
         record.facts["policy"] = self.policy
         return record
 
+    def unread(self, exchange: Exchange, why: str) -> Forwarded:
+        """The record of an exchange that was not read: its sizes and times."""
+        record = _outline(exchange)
+        record.facts |= {"unread": why, "policy": self.policy}
+        self._clean(record, exchange)
+        return record
+
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:
         record.facts["headers"] = _header_facts(exchange.headers)
-        if exchange.crowded:
-            record.facts["unread"] = "too much was waiting to be read"
-            return
         request = self._read_request(record, exchange)
         self._read_reply(record, exchange, request)
 
@@ -163,11 +204,16 @@ class Scribe:
             exchange.meaning = _meaning(body)
         try:
             request = parse_request(record.wire, body)
+            if _parts_of(request) > _MOST_PARTS:
+                raise TooLarge(f"too large: more than {_MOST_PARTS:,} messages, parts and tools")
             exchange.request = request
             self._count(record, exchange, request, body)
             record.facts.update(self._facts(request))
         except RecursionError:
             raise
+        except TooLarge as error:
+            record.facts["unread"], request = str(error), None
+            return None
         except Exception as error:  # hostile bodies are relayed like all others and must not end the tap
             record.facts["unread"] = f"the body could not be understood ({type(error).__name__})"
             request = None
@@ -234,6 +280,9 @@ class Scribe:
             record.facts["reply_tokens"] = sum(counter.count(text) for text in said if text)
 
     def _read_stream(self, record: Forwarded, exchange: Exchange, request: WireRequest | None, encoding: str) -> None:
+        if not exchange.reply.whole:
+            _, record.facts["reply_unread"] = _read(exchange.reply, encoding)
+            return
         try:
             reader, decoder = StreamReader(record.wire), Decoder(encoding)
             for at, piece in exchange.reply.pieces:
@@ -253,7 +302,8 @@ class Scribe:
             shown = request or WireRequest(record.wire, record.model, [])
             record.reply = self._kept(render_reply(record.wire, reader.reply, shown), None)
         except Exception as error:  # as above: whatever came was relayed
-            record.facts["reply_unread"] = str(error) if isinstance(error, Undecodable) else f"stream not readable ({type(error).__name__})"
+            known = isinstance(error, Undecodable | TooLarge)
+            record.facts["reply_unread"] = str(error) if known else f"stream not readable ({type(error).__name__})"
 
     def _tell_of_the_end(self, record: Forwarded, exchange: Exchange, reader: StreamReader) -> None:
         """A client that leaves at a stream's last event has its whole answer; what was sent after that event is told apart."""
@@ -361,20 +411,29 @@ def _read(body: Body, encoding: str) -> tuple[Any, str | None]:
     """A body as JSON, else as text, and why it is neither. Bytes that are no text are not kept."""
     if not body.size:
         return None, None
+    if body.crowded:
+        return None, "too much was waiting to be read"
     if not body.whole:
-        return None, f"larger than {BODY_LIMIT // 2**20} MiB"
+        return None, f"too large: more than {BODY_LIMIT // 2**20} MiB"
     try:
         data = decode(body.data, encoding)
-    except Undecodable as error:
+    except (Undecodable, TooLarge) as error:
         return None, str(error)
     try:
-        return load_json(data), None
+        return load_body(data), None
+    except TooLarge as error:
+        return None, str(error)
     except ValueError:
         pass
     try:
         return data.decode("utf-8"), None
     except UnicodeDecodeError:
         return None, "neither JSON nor text"
+
+
+def _parts_of(request: WireRequest) -> int:
+    """Messages, parts, calls and tools of a request."""
+    return len(request.tools) + sum(1 + len(message.parts) + len(message.tool_calls) for message in request.messages)
 
 
 def _meaning(body: Mapping[str, Any]) -> bytes:

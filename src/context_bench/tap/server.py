@@ -28,7 +28,7 @@ from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Headers, Window, Windows, find_marks
 from context_bench.tap.reading import Reader, Sink, Witness
-from context_bench.tap.records import SOCKET, SPOKEN, Exchange, Scribe
+from context_bench.tap.records import SOCKET, SPOKEN, Exchange, Room, Scribe
 from context_bench.tap.relay import Gate, Socket, TapRelay
 from context_bench.tap.shelf import Shelf
 from context_bench.tap.talk import Talk
@@ -80,6 +80,7 @@ class Tap:
         self._control = Control(self)
         self._shelf = Shelf(remember=remember)
         self._open: dict[str, Exchange] = {}
+        self._room = Room()
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
         self._reader = Reader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
@@ -331,6 +332,7 @@ class Tap:
             self._clock.now(),
             self._clock.monotonic(),
         )
+        exchange.body.room = exchange.reply.room = self._room
         if body:
             exchange.body.add(exchange.arrived, body)
         self._open[exchange.id] = exchange

@@ -52,15 +52,15 @@ class Shelf:
         """A new owner is told of unmatched requests from now on, not of the `arrived` ones before it."""
         self._given.setdefault(owner, (self._number, arrived))
 
-    def packed(self, record: Forwarded, window: Window | None) -> bytes | None:
-        """What `put` will keep of a record; `None` if that is nothing, as far as can be said now. May be called in any thread."""
-        return _packed(record) if self._remember or window is None else None
+    def keeps(self, window: Window | None) -> bool:
+        """Whether `put` will keep a record of this window, as far as can be said now. May be called in any thread."""
+        return self._remember or window is None
 
     def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
         """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out as late."""
         self._number += 1
         if self._remember or window is None:
-            row = Row(self._number, arrived, packed or _packed(record))
+            row = Row(self._number, arrived, packed or packed_record(record))
             if self._remember:
                 self._all.add(row)
             if window is None:
@@ -70,7 +70,7 @@ class Shelf:
 
     def put_late(self, record: Forwarded, owner: str) -> None:
         """Keep a record until `owner` asks for what came late."""
-        self._late.add(Row(self._number, 0, _packed(record), owner))
+        self._late.add(Row(self._number, 0, packed_record(record), owner))
 
     def take_late(self, owner: str) -> list[Forwarded]:
         """Late records of `owner`, each once."""
@@ -107,7 +107,8 @@ class _Bounded:
         return found
 
 
-def _packed(record: Forwarded) -> bytes:
+def packed_record(record: Forwarded) -> bytes:
+    """A record in fewer bytes; `Row.record` reads them."""
     return zlib.compress(pickle.dumps(record, pickle.HIGHEST_PROTOCOL), 1)
 
 

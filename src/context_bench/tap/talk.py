@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from context_bench.core.clock import Clock
-from context_bench.llm.wires.shared import as_str, load_json
+from context_bench.core.jsontext import TooLarge
+from context_bench.llm.wires.shared import as_str, load_body
 from context_bench.tap.records import Exchange
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
 MOST_WAITING = 64
 
-_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"})
+_ASKS_OR_ENDS = ("response.create", "response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_ENDS = frozenset({*_ASKS_OR_ENDS[1:], "error"})
 _STREAM = [("content-type", "text/event-stream")]
 _JSON = [("content-type", "application/json")]
 
@@ -98,7 +100,9 @@ def _take(exchange: Exchange, raw: bytes, event: Mapping[str, Any], at: float) -
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        said = load_json(text)
+        said = load_body(text)
+    except TooLarge:  # its exchange is recorded as one that was not read
+        return {"type": next((kind for kind in _ASKS_OR_ENDS if f'"{kind}"' in text), None)}
     except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None

@@ -11,12 +11,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.watching import Turn
+from context_bench.tap.apart import Apart, Lost
 from context_bench.tap.arms import Arm, Event
-from context_bench.tap.measuring import PROMPTS, Measure, Mirror, Money
+from context_bench.tap.measuring import PROMPTS, Measure, Mirror, Money, unmeasured
 from context_bench.tap.reading import Sink
 from context_bench.tap.records import Exchange
 
@@ -59,7 +61,7 @@ class Watch:
         self._under_way: dict[int, Exchange] = {}
         self.lost = 0
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._measure = Measure(record, prices, counter_model, clock)
+        self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
         options = self._tap_options(record, counter_model)
         self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived)
         self._arms = [self._main]
@@ -108,6 +110,7 @@ class Watch:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as opened:
             pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-watch")
+            opened.callback(self._apart.close)
             opened.callback(pool.shutdown, wait=True)
             worker = asyncio.create_task(self._work(pool))
             opened.push_async_callback(self._finish, worker)
@@ -149,7 +152,7 @@ class Watch:
             while not self._queue.empty():
                 events.append(self._queue.get_nowait())
             try:
-                measured = await loop.run_in_executor(pool, self._measure.all, events)
+                measured = await loop.run_in_executor(pool, self._measured, events)
                 await self._hand_on([turn for turn, _ in measured])
                 self._let_go(events)
                 for turn, mirror in measured:
@@ -161,6 +164,23 @@ class Watch:
                 self._let_go(events)
                 for _ in events:
                     self._queue.task_done()
+
+    def _measured(self, events: list[Event]) -> list[tuple[Turn, Mirror | None]]:
+        """In the other thread: what events come to; from the first large one on it is another process that measures."""
+        numbered = list(enumerate(events, self._number + 1))
+        self._number += len(events)
+        if not self._apart.away(large=any(event.large for event in events)):
+            found: list[tuple[Turn, Mirror | None]] = self._apart.do("all", numbered)
+            return found
+        return [self._measured_apart(number, event) for number, event in numbered]
+
+    def _measured_apart(self, number: int, event: Event) -> tuple[Turn, Mirror | None]:
+        try:
+            [(turn, mirror)] = self._apart.do("apart", [(number, event.travelling())])
+        except Lost as lost:
+            _log.warning("record %d could not be measured: %s", number, lost)
+            return unmeasured(number, event, self._clock), None
+        return turn, mirror and replace(mirror, body=event.front.raw if event.front is not None else b"")
 
     async def _hand_on(self, turns: list[Turn]) -> None:
         if self._keep is not None and turns:

@@ -51,7 +51,8 @@ def test_what_is_kept_is_the_whole_characters_of_the_first_tokens(pair, text, to
 def test_a_long_run_is_counted_as_many_short_ones_would_suggest(piece):
     """Up to two megabytes of one thing: in a time that grows with the length alone, or this test would not end."""
     short, long = (VocabularyCounter().count(piece * n) for n in (6_400, 160_000))
-    assert abs(long - 25 * short) <= 25
+    estimated = VocabularyCounter.estimates([piece * 160_000])
+    assert abs(long - 25 * short) <= (long // 100 if estimated else 25)
 
 
 def test_encodings_that_differ_in_special_tokens_count_alike():

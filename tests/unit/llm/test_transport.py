@@ -20,7 +20,7 @@ from context_bench.core.errors import Refused
 from context_bench.llm.transport import Broken, CannotConnect, NotHttp, Transport, Unusable, address_of, head_of
 from context_bench.llm.transport import pool as pool_module
 from context_bench.llm.transport.connection import LARGEST_HEAD
-from context_bench.llm.transport.response import MOST_AHEAD
+from context_bench.llm.transport.response import MOST_AHEAD, _room
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 MIB = 2**20
@@ -300,3 +300,20 @@ async def test_over_tls_with_one_context(tmp_path: Path, monkeypatch: pytest.Mon
         assert await ask(b"x" * MIB) == (200, b"z" * 3 * MIB)
         assert await ask() == (200, b"to the end")
         assert server.connections == 1
+
+
+async def test_large_bodies_are_read_a_few_at_a_time_and_deadlines_hold_meanwhile() -> None:
+    many = [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (6 * MIB), *[b"z" * MIB] * 6]
+    async with raw(many) as (_, ask):
+        room, loop = _room(), asyncio.get_running_loop()
+        for _ in range(4):
+            await room.acquire()
+        begun = loop.time()
+        with pytest.raises(TimeoutError):
+            await ask(seconds=0.3)
+        assert loop.time() - begun < 2
+        for _ in range(4):
+            room.release()
+        answers = await asyncio.gather(*[ask() for _ in range(6)])
+        assert [len(body) for _, body in answers] == [6 * MIB] * 6
+        assert not room.locked()

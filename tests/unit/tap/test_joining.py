@@ -79,3 +79,11 @@ def test_odd_events_are_passed_over():
     events = [b'["response.completed"]', b'{"type": "response.completed", "response": 3}', b'{"type": "x", "y": "response.completed"}']
     joining.answered("me", joined, iter(events))
     assert joining.join("me", asked("a", "r")).missing
+
+
+def test_what_is_packed_small_and_large_again_is_not_joined():
+    joining = Joining()
+    for number in range(5):
+        take(joining, f"r{number}", asked("a" * 6_000_000, f"r{number - 1}" if number else None), user("b"))
+    assert not joining.join("me", asked("c", "r2")).missing
+    assert joining.join("me", asked("c", "r3")).missing

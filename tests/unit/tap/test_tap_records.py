@@ -17,7 +17,7 @@ from context_bench.core.wire import changes, facts
 from context_bench.llm.wire import Reply, parse_request, render_stream
 from context_bench.tap.journal import as_json
 from context_bench.tap.matching import UNMATCHED, Match, Window
-from context_bench.tap.records import POLICIES, Body, Exchange, Scribe
+from context_bench.tap.records import POLICIES, Body, Exchange, Room, Scribe
 
 PLANTED = {
     "header": "sk-planted-in-header-0001",
@@ -265,16 +265,26 @@ def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
     body = Body()
     for _ in range(3):
         body.add(0.0, b"12345")
-    assert (body.size, body.data, body.whole) == (15, b"1234512345", False)
+    assert (body.size, body.data, body.whole) == (15, b"", False)
     record = write("full", exchange(body=b"x" * 11))
     assert (record.bytes_in, record.tokens, record.request) == (11, None, None)
-    assert "larger than" in record.facts["unread"]
+    assert "too large: more than" in record.facts["unread"]
+    assert record.oversized == 2  # its reply is longer, too
 
 
 def test_when_too_much_waits_only_sizes_are_recorded():
-    record = write("full", exchange(crowded=True))
+    room, data = Room(most=100, held=90), json.dumps(CHAT).encode()
+    body = Body(room=room)
+    body.add(0.0, data)
+    record = write("full", replace(exchange(), body=body))
     assert record.facts["unread"] == "too much was waiting to be read"
-    assert (record.tokens, record.request, record.bytes_in) == (None, None, len(json.dumps(CHAT)))
+    assert (record.tokens, record.request, record.bytes_in, record.oversized) == (None, None, len(data), 1)
+    assert (room.held, body.kept) == (90, 0)
+    small = Body(room=room)
+    small.add(0.0, b"0123456789")
+    assert (room.held, small.data) == (100, b"0123456789")
+    small.let_go()
+    assert room.held == 90
 
 
 def test_errors_are_told_in_the_providers_words_where_text_may_be_kept():

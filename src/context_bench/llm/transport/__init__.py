@@ -7,7 +7,7 @@ redirects, cookies, proxies of the environment, connections shared by several re
 from context_bench.llm.transport.address import Address, address_of, head_of
 from context_bench.llm.transport.pool import Transport, tls
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Trouble, Unusable, why
+from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Oversized, Trouble, Unusable, why
 
 __all__ = [
     "Address",
@@ -15,6 +15,7 @@ __all__ = [
     "CannotConnect",
     "NotHttp",
     "NotSecure",
+    "Oversized",
     "Response",
     "Transport",
     "Trouble",

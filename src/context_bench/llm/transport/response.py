@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from context_bench.llm.transport.trouble import Broken, NotHttp
+from context_bench.core.jsontext import TooLarge
+from context_bench.llm.coding import Decoder, Undecodable
+from context_bench.llm.transport.trouble import Broken, NotHttp, Oversized
 
 if TYPE_CHECKING:
     from context_bench.llm.transport.connection import Connection
 
 #: So much of a body waits for its reader; then the other side is kept waiting.
 MOST_AHEAD = 2**20
+#: Bytes to which a compressed body, a stream perhaps, may unpack.
+LARGEST = 64 * 2**20
+#: Bytes from which on a body is a large one, how many of these are read at once, and seconds after which is looked again for room.
+_LARGE, _AT_ONCE, _LOOKED = 2 * 2**20, 4, 0.02
 
 
 class Response:
@@ -21,7 +28,7 @@ class Response:
     Whoever has one reads it to its end or calls `close`, which also ends the connection of a reply that is not whole.
     """
 
-    __slots__ = ("_connection", "_decoder", "_parts", "_trouble", "_waiter", "ahead", "done", "headers", "status", "timer")
+    __slots__ = ("_connection", "_decoder", "_parts", "_plain", "_trouble", "_waiter", "ahead", "done", "headers", "status", "timer")
 
     def __init__(self, connection: Connection) -> None:
         self.status, self.headers = 0, dict[str, str]()
@@ -32,7 +39,8 @@ class Response:
         self.ahead = 0  # bytes that have arrived and wait to be read
         self._trouble: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._decoder: _Decoder | None = None
+        self._decoder: Decoder | None = None
+        self._plain: Iterator[bytes] = iter(())
 
     @property
     def content_type(self) -> str:
@@ -51,12 +59,13 @@ class Response:
         decoder = self._decoder
         if decoder is None:
             return await self._raw()
-        while not (told := decoder.more()):
+        while not (told := _next(self._plain)):
             raw = await self._raw()
             if not raw:
-                decoder.finish()
+                if not decoder.whole:
+                    raise Broken("the compressed body ended too early")
                 return b""
-            decoder.feed(raw)
+            self._plain = decoder.pieces(raw)
         return told
 
     async def read(self, limit: int) -> bytes:
@@ -65,12 +74,28 @@ class Response:
         if self.done and not self._parts and self._trouble is None and self._decoder is None and len(whole) <= limit:
             return whole
         parts, size = [whole], len(whole)
-        while size < limit and (more := await self.piece()):
-            parts.append(more)
-            size += len(more)
+        roomy = False
+        try:
+            while size < limit and (more := await self.piece()):
+                parts.append(more)
+                size += len(more)
+                if size > _LARGE and not roomy:
+                    roomy = await self._find_room()
+        finally:
+            if roomy:
+                _room().release()
         if size > limit or not self.done:
             self.close()
         return b"".join(parts)[:limit]
+
+    async def _find_room(self) -> bool:
+        """Wait until fewer than so many large bodies are read at once, however many there are under way; no longer than the reply may."""
+        room = _room()
+        while room.locked():
+            if self._trouble is not None:
+                raise self._trouble
+            await asyncio.sleep(_LOOKED)
+        return await room.acquire()
 
     def close(self) -> None:
         """Be done with it; a reply that is not whole costs the connection."""
@@ -117,7 +142,7 @@ class Response:
         self.status, self.headers = status, headers
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
-            self._decoder = _Decoder(coding)
+            self._decoder = _decoder(coding)
         self._wake()
 
     def body(self, data: bytes) -> None:
@@ -144,34 +169,29 @@ class Response:
         self._wake()
 
 
-class _Decoder:
-    """Takes compression off that nobody asked for, a mebibyte at a time: a small body may be a very large one."""
+_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
-    def __init__(self, coding: str) -> None:
-        if coding not in ("gzip", "x-gzip", "deflate"):
-            raise NotHttp(f"Content-Encoding {coding[:40]!r} was not asked for")
-        self._deflate = coding == "deflate"
-        self._inflater: zlib._Decompress | None = None
-        self._rest = b""
 
-    def feed(self, data: bytes) -> None:
-        """More of the compressed bytes."""
-        if self._inflater is None:  # `deflate` is sent with and without the frame that it should have
-            self._inflater = zlib.decompressobj(-15 if self._deflate and data[0] & 0x0F != 8 else 47)
-        self._rest += data
+def _room() -> asyncio.Semaphore:
+    """Of the running loop."""
+    return _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE))
 
-    def more(self) -> bytes:
-        """More of the plain bytes; empty where more compressed ones are needed."""
-        if self._inflater is None or not self._rest or self._inflater.eof:
-            return b""
-        try:
-            told = self._inflater.decompress(self._rest, MOST_AHEAD)
-        except zlib.error as error:
-            raise NotHttp(f"a compressed body that cannot be read: {error}") from None
-        self._rest = self._inflater.unconsumed_tail
-        return told
 
-    def finish(self) -> None:
-        """All bytes have come; `Broken` if the compressed body is not whole."""
-        if self._inflater is not None and not self._inflater.eof:
-            raise Broken("the compressed body ended too early")
+_ASKED_FOR = frozenset({"gzip", "x-gzip", "deflate"})
+
+
+def _decoder(coding: str) -> Decoder:
+    """Takes compression off that nobody asked for; a small body may be a very large one."""
+    if coding not in _ASKED_FOR:
+        raise NotHttp(f"Content-Encoding {coding[:40]!r} was not asked for")
+    return Decoder(coding, LARGEST)
+
+
+def _next(pieces: Iterator[bytes]) -> bytes:
+    """The next plain bytes; empty where more compressed ones are needed."""
+    try:
+        return next((piece for piece in pieces if piece), b"")
+    except TooLarge as error:
+        raise Oversized(f"the compressed body is {error}") from None
+    except Undecodable as error:
+        raise NotHttp(f"a compressed body that cannot be read: {error}") from None

@@ -25,6 +25,10 @@ class NotHttp(Trouble):
     """Something came back that cannot be read as an HTTP reply."""
 
 
+class Oversized(NotHttp):
+    """More came back than is read; to ask again would bring as much."""
+
+
 class Broken(Trouble):
     """The connection ended before the reply was whole; the request may have been worked on."""
 

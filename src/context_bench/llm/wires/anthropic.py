@@ -17,6 +17,7 @@ from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
     OBJECT,
+    Pieces,
     Reply,
     arguments_text,
     arguments_value,
@@ -24,7 +25,7 @@ from context_bench.llm.wires.shared import (
     as_list,
     as_str,
     error_text,
-    load_json,
+    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -167,6 +168,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces = Pieces()
 
     def start(self, index: int, block: dict[str, Any]) -> bool:
         """Open a block; true if it already says something."""
@@ -174,6 +176,7 @@ class _Builder:
         entry: dict[str, Any] = {"type": kind, "text": as_str(block.get("thinking" if kind == "thinking" else "text")) or ""}
         if kind == "tool_use":
             entry.update(id=block.get("id"), name=block.get("name"), input=block.get("input"))
+        self._pieces.taken(index)  # of a block that is begun again
         self._blocks[index] = entry
         return bool(entry["text"] or kind == "tool_use")
 
@@ -185,12 +188,14 @@ class _Builder:
         if not piece:
             return False
         known = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
-        entry = self._blocks.setdefault(index, {"type": known[str(kind)], "text": ""})
-        entry["text"] += piece
+        self._blocks.setdefault(index, {"type": known[str(kind)], "text": ""})
+        self._pieces.add(index, piece)
         return True
 
     def reply(self) -> Reply:
         """What all blocks say together."""
+        for index, entry in self._blocks.items():
+            entry["text"] = self._pieces.taken(index, entry["text"])
         entries = [self._blocks[index] for index in sorted(self._blocks)]
         texts = [entry["text"] for entry in entries if entry["type"] == "text"]
         thoughts = [entry["text"] for entry in entries if entry["type"] == "thinking"]
@@ -233,7 +238,7 @@ class Stream:
         if data.strip() == "[DONE]":
             self.over = True
             return
-        body = load_json(data)
+        body = load_body(data)
         if not isinstance(body, OBJECT):
             raise ValueError(f"an event is a JSON {type(body).__name__}")
         kind = as_str(body.get("type")) or name

@@ -12,6 +12,7 @@ from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
     CREATED,
     OBJECT,
+    Pieces,
     Reply,
     arguments_text,
     as_dict,
@@ -19,7 +20,7 @@ from context_bench.llm.wires.shared import (
     as_str,
     error_text,
     joined,
-    load_json,
+    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -132,23 +133,35 @@ class Stream:
     """Puts a chat completion together from its chunks (choice 0)."""
 
     def __init__(self) -> None:
-        self.reply = Reply()
+        self._reply, self._pieces = Reply(), Pieces()
         self.started = self.complete = self.over = False
         self.error: str | None = None
         self._calls: dict[int, dict[str, Any]] = {}
+        self._last = -1  # the highest index of a call
+
+    @property
+    def reply(self) -> Reply:
+        """What has arrived so far."""
+        reply, taken = self._reply, self._pieces.taken
+        reply.text, reply.reasoning = taken("text", reply.text), taken("reasoning", reply.reasoning)
+        reply.refusal = taken("refusal", reply.refusal)
+        for index, call in self._calls.items():
+            call["arguments"] = taken(index, call["arguments"])
+        reply.tool_calls = [self._calls[index] for index in sorted(self._calls)]
+        return reply
 
     def event(self, name: str, data: str) -> None:
         """Take one chunk; `[DONE]` may come or not."""
         if data.strip() == "[DONE]":
             self.complete = self.over = True
             return
-        chunk = load_json(data)
+        chunk = load_body(data)
         if not isinstance(chunk, OBJECT):
             raise ValueError(f"a chunk is a JSON {type(chunk).__name__}")
         if chunk.get("error") or name == "error":
             self.error = self.error or error_text(chunk.get("error") or chunk)
             return
-        reply = self.reply
+        reply = self._reply
         reply.model = reply.model or as_str(chunk.get("model")) or None
         if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
             reply.usage, reply.raw_usage = usage_of(chunk["usage"], OPENAI_CHAT), dict(chunk["usage"])
@@ -158,19 +171,19 @@ class Stream:
                 self._choice(choice)
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
-        told, reply = choice.get("delta"), self.reply
+        told, pieces = choice.get("delta"), self._pieces
         delta: Mapping[str, Any] = told if isinstance(told, OBJECT) else {}
         content = delta.get("content")
         if not isinstance(content, str):
             content = joined(content_parts(content), "text")
         if content is not None:
-            reply.text = (reply.text or "") + content
+            pieces.add("text", content)
         reasoning = as_str(delta.get("reasoning_content")) or as_str(delta.get("reasoning"))
         if reasoning:
-            reply.reasoning = (reply.reasoning or "") + reasoning
+            pieces.add("reasoning", reasoning)
         refusal = as_str(delta.get("refusal"))
         if refusal:
-            reply.refusal = (reply.refusal or "") + refusal
+            pieces.add("refusal", refusal)
         calls = as_list(delta.get("tool_calls"))
         if isinstance(delta.get("function_call"), OBJECT):
             calls.append({"index": 0, "function": delta["function_call"]})
@@ -178,25 +191,26 @@ class Stream:
             self._call(call)
         self.started = self.started or bool(content or reasoning or refusal or calls)
         if isinstance(choice.get("finish_reason"), str):
-            reply.finish_reason = choice["finish_reason"]
+            self._reply.finish_reason = choice["finish_reason"]
             self.complete = True
 
     def _call(self, raw: dict[str, Any]) -> None:
         index = raw.get("index")
         if not isinstance(index, int):  # some servers leave it out: a new id is a new call
-            index = max(self._calls, default=-1) + (1 if raw.get("id") or not self._calls else 0)
+            index = self._last + (1 if raw.get("id") or not self._calls else 0)
+        self._last = max(self._last, index)
         known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
         part = tool_call(raw)
         known["id"] = known["id"] or part["id"]
         known["name"] = known["name"] or part["name"]
         if part["arguments"] is not None:
-            known["arguments"] += arguments_text(part["arguments"])
-        self.reply.tool_calls = [self._calls[i] for i in sorted(self._calls)]
+            self._pieces.add(index, arguments_text(part["arguments"]))
 
     def finish(self) -> None:
         """A null text after tool calls: the empty content of the first delta is no answer."""
-        if self.reply.text == "" and (self.reply.tool_calls or self.reply.refusal):
-            self.reply.text = None
+        reply = self.reply
+        if reply.text == "" and (reply.tool_calls or reply.refusal):
+            reply.text = None
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

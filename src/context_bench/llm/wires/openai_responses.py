@@ -17,13 +17,14 @@ from context_bench.llm.wires.openai_chat import content_parts
 from context_bench.llm.wires.shared import (
     CREATED,
     OBJECT,
+    Pieces,
     Reply,
     arguments_text,
     as_dict,
     as_list,
     as_str,
     error_text,
-    load_json,
+    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -139,6 +140,7 @@ class Stream:
 
     def __init__(self) -> None:
         self._items: dict[int, dict[str, Any]] = {}
+        self._pieces = Pieces()
         self._final: Reply | None = None
         self._model: str | None = None
         self.started = self.complete = self.over = False
@@ -162,6 +164,8 @@ class Stream:
     def _item_of(self, index: int) -> dict[str, Any]:
         """A whole item if one was sent, else the pieces in an item's form."""
         entry = self._items[index]
+        for name in ("text", "refusal", "reasoning", "arguments"):
+            entry[name] = self._pieces.taken((index, name), entry[name])
         if entry.get("done"):
             return as_dict(entry["done"])
         item = entry["item"]
@@ -172,16 +176,18 @@ class Stream:
         parts = ([{"text": entry["text"]}] if entry["text"] else []) + ([{"refusal": entry["refusal"]}] if entry["refusal"] else [])
         return {"type": "message", "content": parts}
 
-    def _entry(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _entry(self, body: Mapping[str, Any]) -> int:
+        """The place of the item that an event is about."""
         index = body["output_index"] if isinstance(body.get("output_index"), int) else 0
-        return self._items.setdefault(index, {"item": {}, "text": "", "refusal": "", "reasoning": "", "arguments": ""})
+        self._items.setdefault(index, {"item": {}, "text": "", "refusal": "", "reasoning": "", "arguments": ""})
+        return index
 
     def event(self, name: str, data: str) -> None:
         """Take one event; unknown ones are passed over."""
         if data.strip() == "[DONE]":
             self.over = True
             return
-        body = load_json(data)
+        body = load_body(data)
         if not isinstance(body, OBJECT):
             raise ValueError(f"an event is a JSON {type(body).__name__}")
         kind = as_str(body.get("type")) or name
@@ -194,10 +200,10 @@ class Stream:
         elif kind in ("response.created", "response.in_progress"):
             self._model = as_str(as_dict(body.get("response")).get("model")) or self._model
         elif kind == "response.output_item.added":
-            self._entry(body)["item"] = as_dict(body.get("item"))
+            self._items[self._entry(body)]["item"] = as_dict(body.get("item"))
             self.started = self.started or as_str(as_dict(body.get("item")).get("type")) in _CALLS
         elif kind == "response.output_item.done":
-            self._entry(body)["done"] = as_dict(body.get("item"))
+            self._items[self._entry(body)]["done"] = as_dict(body.get("item"))
         elif kind.endswith(".delta"):
             self._delta(kind, body)
         elif kind == "error" or body.get("error"):
@@ -214,7 +220,7 @@ class Stream:
         }
         piece = as_str(body.get("delta"))
         if kind in places and piece:
-            self._entry(body)[places[kind]] += piece
+            self._pieces.add((self._entry(body), places[kind]), piece)
             self.started = True
 
     def _end(self, response: dict[str, Any]) -> None:

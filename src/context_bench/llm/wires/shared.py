@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from context_bench.core.errors import BadReply
+from context_bench.core.jsontext import load_body as load_body
 from context_bench.core.jsontext import load_json as load_json
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
@@ -42,6 +43,22 @@ class Reply:
     raw_usage: dict[str, Any] | None = field(default=None, compare=False)
     logprobs: Any = field(default=None, compare=False)
     after_done: dict[str, Any] | None = field(default=None, compare=False)
+
+
+class Pieces:
+    """Texts by name that come in pieces: each is put together when it is asked for, not with each piece."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[Any, list[str]] = {}
+
+    def add(self, name: Any, piece: str) -> None:
+        """One more piece of a text."""
+        self._pieces.setdefault(name, []).append(piece)
+
+    def taken(self, name: Any, before: str | None = None) -> str | None:
+        """`before` and what came after it, which is let go; `None` if there is neither."""
+        pieces = self._pieces.pop(name, None)
+        return before if pieces is None else (before or "") + "".join(pieces)
 
 
 class StreamState(Protocol):

@@ -11,7 +11,7 @@ import aiohttp
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, TimedOut, describe
-from context_bench.core.jsontext import load_json
+from context_bench.core.jsontext import load_body
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Usage
 from context_bench.llm.failures import Failure, not_json, of_error_in_reply, of_exception, of_status
@@ -80,7 +80,7 @@ async def _once(user: object, url: str, body: Any, headers: Mapping[str, str], s
     if not 200 <= status < 300:
         return of_status(status, told, bytes(data), where=where, now=SYSTEM_CLOCK.now(), secrets=secrets)
     try:
-        document = load_json(bytes(data))
+        document = load_body(bytes(data), _LARGEST)
     except ValueError:
         return not_json(bytes(data), kind, where=where, secrets=secrets)
     if isinstance(document, Mapping) and document.get("error"):

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
-from context_bench.core.jsontext import load_json
+from context_bench.core.jsontext import load_body
 from context_bench.core.secrets import secrets_in_url
 from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.failures import Failure, of_exception, of_status
@@ -149,7 +149,7 @@ class HTTPMemory(Described):
         if not data.strip():
             return None
         try:
-            return load_json(data)
+            return load_body(data, _LARGEST)
         except ValueError:
             shown = redact(data[:2000].decode("utf-8", "replace"), secrets)[:200]
             raise BadReply(f"{self.name}: {where} is expected to send JSON, found {shown!r}") from None

@@ -10,7 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.tap.coding import Decoder, Undecodable, decode
+from context_bench.core.jsontext import TooLarge
+from context_bench.llm.coding import Decoder, Undecodable, decode
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -62,7 +63,7 @@ def test_large_bodies():
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 def test_a_bomb_is_not_unpacked(coding):
     bomb = CODINGS[coding](bytes(50_000_000))
-    with pytest.raises(Undecodable, match="too large"):
+    with pytest.raises(TooLarge, match="too large"):
         decode(bomb, coding, limit=1_000_000)
 
 

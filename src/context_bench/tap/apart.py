@@ -1,0 +1,150 @@
+"""Work that would hold up others, in a process of its own: the interpreter lets one thread work at a time, so another thread is not enough.
+
+As long as all there is to do is small it is done here, since a way to another process and back costs more. With the first large piece the
+object that does the work, and remembers what it must, is handed over; all later work is done there, in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import resource
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+
+_log = logging.getLogger("context_bench.tap")
+
+#: Bytes that the process may take beyond what it has when it begins, and seconds that one piece of work may take.
+_MEMORY, _SECONDS = 768 * 2**20, 60.0
+_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.tap.apart import main; main()"
+
+
+class Lost(Exception):
+    """The process ended, or did not answer, over a piece of work; the text says which."""
+
+
+class Apart:
+    """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
+
+    A worker that cannot be handed over stays here. For one thread at a time.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._handed: bytes | None = None  # the worker as it was when it was handed over; a new process begins with it again
+        self._bound = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def away(self, *, large: bool) -> bool:
+        """Whether the next piece of work will be done by the process; `large`: it is one that ought to be."""
+        if large and self._handed is None and not self._bound:
+            try:
+                self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)
+                self._worker = None
+            except Exception as error:  # somebody's own prices or clock, say
+                _log.info("what reads bodies stays in this process (%s)", type(error).__name__)
+                self._bound = True
+        return self._handed is not None
+
+    def do(self, method: str, work: Any) -> Any:
+        """What the worker's method returns, or raises. Raises `Lost`, after which a new process takes the next piece of work."""
+        if self._handed is None:
+            return getattr(self._worker, method)(work)
+        if self._process is None:
+            self._process = _started(self._handed)
+        try:
+            _give(_pipe(self._process.stdin), (method, work))
+            answer = _taken(_pipe(self._process.stdout), _SECONDS)
+        except (OSError, EOFError, TimeoutError) as error:
+            how = "took too long" if isinstance(error, TimeoutError) else "ended"
+            self.close()
+            raise Lost(f"the process that read it {how}") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()  # it keeps nothing that is not in memory
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                _pipe(pipe).close()
+        process.wait()
+
+
+def _started(worker: bytes) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _CHILD.format(path=sys.path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, bufsize=0)  # Ctrl-C is not for it
+    _send(_pipe(process.stdin), worker)
+    return process
+
+
+def main() -> None:
+    """Be the process: take the worker, then pieces of work until there are no more."""
+    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anybody prints is no answer
+    _limit_memory()
+    worker = _taken(orders)
+    while True:
+        try:
+            method, work = _taken(orders)
+        except EOFError:
+            return
+        try:
+            answer = getattr(worker, method)(work)
+        except Exception as error:
+            answer = error
+        del work
+        _give(answers, answer)
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(OSError, ValueError):  # a system without such limits
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (held + _MEMORY, held + _MEMORY))
+
+
+def _pipe(pipe: Any) -> BinaryIO:
+    assert pipe is not None
+    found: BinaryIO = pipe
+    return found
+
+
+def _give(pipe: BinaryIO, value: Any) -> None:
+    _send(pipe, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
+def _send(pipe: BinaryIO, data: bytes) -> None:
+    for part in (len(data).to_bytes(8, "big"), data):
+        left = memoryview(part)
+        while left:
+            left = left[pipe.write(left) or 0 :]
+    pipe.flush()
+
+
+def _taken(pipe: BinaryIO, seconds: float | None = None) -> Any:
+    until = None if seconds is None else time.monotonic() + seconds
+    size = int.from_bytes(_read(pipe, 8, until), "big")
+    return pickle.loads(_read(pipe, size, until))  # our own bytes: the pipe has no other end
+
+
+def _read(pipe: BinaryIO, size: int, until: float | None) -> bytearray:
+    data = bytearray(size)
+    left = memoryview(data)
+    while left:
+        if until is not None and not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise TimeoutError
+        got = pipe.readinto(left)  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError
+        left = left[got:]
+    return data

@@ -1,0 +1,440 @@
+"""Bodies made to cost memory or time are relayed as they came, and read within bounds or not at all. Ordinary ones are read as ever."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.errors import BadReply
+from context_bench.core.jsontext import TooLarge, check_size, load_body, load_json
+from context_bench.core.records import Forwarded, not_compared
+from context_bench.core.tokens import MOST_COUNTED, counter_for
+from context_bench.core.wire import count_request
+from context_bench.engine.observe import observed
+from context_bench.llm.chat import ChatClient
+from context_bench.llm.coding import Decoder, Undecodable, decode
+from context_bench.llm.prices import GenaiPrices
+from context_bench.llm.wire import StreamReader, parse_request
+from context_bench.reports import watching
+from context_bench.tap import Tap, Watch
+from context_bench.tap.apart import Apart, Lost
+from context_bench.tap.matching import UNMATCHED
+from context_bench.tap.records import SOCKET, Exchange, Scribe
+from context_bench.tap.talk import Talk
+
+from .working import Unmovable, Worker
+
+MB = 10**6
+HEAD = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"'
+WIDE = b'{"model":"gpt-4o-mini","messages":[],"more":[' + b"[]," * (5 * MB) + b"[]]}"
+REPLY = b'{"model":"gpt-4o-mini","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"%b"}}]%b}'
+
+
+def asked(text: bytes) -> bytes:
+    return HEAD + text + b'"}]}'
+
+
+def packed(data: bytes) -> bytes:
+    return gzip.compress(data, 1)
+
+
+# What is refused before it is built
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(JSON)
+def test_what_is_small_is_read_as_ever(value):
+    for data in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert load_body(data) == load_json(data) == json.loads(data)
+
+
+def history(size: int, text: str) -> bytes:
+    """A long session of some `size` bytes, as agents send them."""
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    each = json.dumps({"role": "user", "content": text}, ensure_ascii=False) + "," + json.dumps(call) + ","
+    return ('{"model":"m","messages":[' + each * (size // len(each.encode())) + '{"role":"user","content":""}]}').encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a word and another " * 20,
+        "wörter und zeichen 漢字 \U0001f600 " * 12,
+        json.dumps([{"id": number, "name": f"n{number}", "of": [1, 2, 3]} for number in range(40)]),  # the result of a tool
+        "1,2,3,4,5,6,7,8,9\n" * 40,
+        'if (a["b"] == {}) { return [\\"c\\", \'d\']; }\n' * 20,
+    ],
+)
+def test_ordinary_bodies_of_16_megabytes_are_read(text):
+    body = history(16 * MB, text)
+    assert len(body) > 15 * MB
+    check_size(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WIDE,
+        b"[" + b"{}," * (4 * MB) + b"1]",
+        b"[" + b'"",' * (4 * MB) + b"1]",
+        b"[" + b"1," * (6 * MB) + b"1]",
+        b'{"a":"' + b"\\\\" * MB + b'","b":[' + b'"\\"",' * (3 * MB) + b"1]}",
+        b"[" * (10 * MB) + b"]" * (10 * MB),
+        b'"' + b"a" * 21 * 2**20 + b'"',
+    ],
+    ids=["lists", "objects", "texts", "numbers", "escapes", "deep", "long"],
+)
+def test_what_would_need_too_much_memory_is_refused_before_it_is_built(body):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    with pytest.raises(TooLarge, match="too large"):
+        load_body(body)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 1.0
+
+
+def test_numbers_without_end_are_no_json():
+    assert load_body(b"[%d]" % 2**80) == [2**80]
+    with pytest.raises(ValueError, match="4,000 digits"):
+        load_body(b"[" + b"9" * 4000 + b"]")
+
+
+def test_the_ratio_counts_and_so_do_members_and_codings():
+    assert len(decode(packed(b"a" * 8 * MB), "gzip")) == 8 * MB
+    with pytest.raises(TooLarge, match="200 times"):
+        decode(packed(b"a" * 12 * MB), "gzip")
+    mixed = os.urandom(MB) + b"a" * 15 * MB
+    assert decode(packed(mixed), "gzip") == mixed
+    with pytest.raises(TooLarge, match="20 MiB"):
+        decode(packed(os.urandom(MB) + b"a" * 25 * MB), "gzip")
+    with pytest.raises(TooLarge, match="members"):
+        decode(gzip.compress(b"") * 1_001, "gzip")
+    with pytest.raises(TooLarge):
+        decode(packed(packed(b"a" * 500 * MB)), "gzip, gzip")
+    with pytest.raises(Undecodable, match="at most 4"):
+        Decoder("gzip, " * 5)
+    assert not (half := Decoder("deflate")).whole
+    assert half.feed(zlib.compress(b"x" * 99)) == b"x" * 99
+    assert half.whole
+
+
+# Tokens
+
+
+def test_a_text_over_a_megabyte_is_estimated_and_says_so():
+    counter = counter_for("gpt-4o")
+    text = "The harbour office opens at nine, and nobody knows why. " * (MOST_COUNTED // 56)
+    exact = counter.count(text[:MOST_COUNTED])
+    assert not counter.estimates([text[:MOST_COUNTED], "short"])
+    longer = text * 3
+    assert counter.estimates(["short", longer])
+    assert abs(counter.count(longer) / exact / 3 - 1) < 0.02
+    counted = count_request(parse_request("openai-chat", {"model": "gpt-4o", "messages": [{"role": "user", "content": longer}]}), counter)
+    assert (counted.exact, counter.exact) == (False, True)
+
+
+@pytest.mark.parametrize("sign", ["a", " ", "=", "漢", "aB"])
+def test_a_word_without_end_is_estimated(sign):
+    counter, text = counter_for("gpt-4o"), sign * (900_000 // len(sign))
+    begun = time.process_time()
+    assert counter.estimates([text])
+    assert counter.count(text) > 0
+    assert time.process_time() - begun < 0.5
+    assert not counter.estimates([text[:60_000], "word " * 200_000])
+
+
+def test_the_mark_of_an_estimate_is_in_the_record_the_line_and_the_report():
+    async def ask() -> tuple[Forwarded, list]:
+        turns: list = []
+
+        async def keep(found: list) -> None:
+            turns.extend(found)
+
+        async with Watch("echo", keep=keep) as watch:
+            await post(watch.url, asked(b"some words " * (MOST_COUNTED // 10)))
+            await watch.drain()
+        return turns[0].calls[0], turns
+
+    record, turns = asyncio.run(ask())
+    assert (record.exact, record.facts.get("unread")) == (False, None)
+    assert "(est.)" in watching.line(turns[0])
+    assert "tokens estimated" in watching.summary(turns, {})
+    assert observed([], [record])["exact"] is False
+
+
+# Streams
+
+
+def test_a_stream_costs_what_it_says_and_not_its_square():
+    for wire, first, more, last in (
+        ("openai-chat", b'{"choices":[{"delta":{"content":"%b"}}]}', b'{"choices":[{"delta":{"content":"b"}}]}', b"[DONE]"),
+        (
+            "anthropic",
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}',
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"b"}}',
+            b'{"type":"message_stop"}',
+        ),
+        (
+            "openai-responses",
+            b'{"type":"response.output_text.delta","delta":"%b"}',
+            b'{"type":"response.output_text.delta","delta":"b"}',
+            b'{"type":"response.completed","response":{"status":"completed"}}',
+        ),
+    ):
+        reader, begun = StreamReader(wire), time.process_time()
+        reader.feed(b"data: " + first % (b"a" * 3 * MB) + b"\n\n")
+        reader.feed((b"data: " + more + b"\n\n") * 30_000)
+        reader.feed(b"data: " + last + b"\n\n")
+        reader.close()
+        assert reader.complete
+        assert reader.reply.text == "a" * 3 * MB + "b" * 30_000
+        assert time.process_time() - begun < 2.0
+
+
+def test_an_event_without_end_and_events_without_end():
+    reader = StreamReader("openai-chat")
+    with pytest.raises(TooLarge, match="an event of more than 16 MiB"):
+        feed(reader, [b"data: " + b"x" * MB] * 40)
+    with pytest.raises(TooLarge, match="400,000 events"):
+        feed(StreamReader("openai-chat"), [b"data: {}\n\n" * 10_000] * 50)
+
+
+def feed(reader: StreamReader, pieces: list[bytes]) -> None:
+    for piece in pieces:
+        reader.feed(piece)
+
+
+# The client
+
+
+async def hostile(reply: bytes, port: int = 0) -> asyncio.Server:
+    """An upstream that answers everything with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            left = int(head.lower().partition(b"content-length:")[2].split()[0])
+            while left and (piece := await reader.read(left)):
+                left -= len(piece)
+            writer.write(reply)
+            await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", port)
+
+
+def told(body: bytes, *headers: str, kind: str = "application/json") -> bytes:
+    lines = ["HTTP/1.1 200 OK", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+GZIP = "Content-Encoding: gzip"
+REPLIES = {
+    "wide": told(packed(REPLY % (b"Four.", b',"more":[' + b"[]," * (20 * MB) + b"[]]")), GZIP),
+    "long": told(packed(REPLY % (b"a" * 200 * MB, b"")), GZIP),
+    "plain": told(REPLY % (b"word " * 6 * MB, b"")),
+    "answer": told(REPLY % (b"word " * MB, b"")),
+    "event": told(b"data: " + b"x" * 30 * MB, kind="text/event-stream"),
+    "usage": told(packed(REPLY % (b"Four.", b',"usage":{"prompt_tokens_details":[' + b"{}," * (9 * MB) + b"{}]}")), GZIP),
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+async def test_a_reply_of_more_than_a_model_says_is_one_failure_at_once(name):
+    server = await hostile(REPLIES[name])
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    async with ChatClient(url, max_retries=3, timeout=20) as client:
+        with pytest.raises(BadReply, match=r"too large|characters|an event of more"):
+            await client.chat("gpt-4o-mini", [{"role": "user", "content": "How much?"}])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun < 3.0
+    server.close()
+
+
+# The tap and the watch
+
+
+async def post(url: str, body: bytes, **headers: str) -> bytes:
+    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", data=body, headers=named) as reply:
+        return await reply.read()
+
+
+async def test_what_is_too_large_is_relayed_as_it_came_and_said():
+    async with Tap("echo", record="full") as tap:
+        await post(tap.url, asked(b"hello"))
+        await post(tap.url, WIDE)
+        await post(tap.url, packed(asked(b"a" * 30 * MB)), Content_Encoding="gzip")
+        await post(tap.url, asked(b"word " * 5 * MB))
+        await post(tap.url, asked(b"hello"))
+        await tap.settle()
+        records = tap.records
+    assert [record.facts.get("unread", "")[:9] for record in records] == ["", *["too large"] * 3, ""]
+    assert records[0].tokens == records[-1].tokens
+    assert [record.bytes_in for record in records][1] == len(WIDE)
+    assert observed([], records)["oversized"] == sum(record.oversized for record in records) >= 3
+    assert not_compared(1) == "1 body not compared: too large"
+    assert not_compared(1_200) == "1,200 bodies not compared: too large"
+
+
+def test_a_message_of_a_websocket_that_is_too_large_is_recorded_as_unread():
+    over: list[Exchange] = []
+    begun = Exchange(1, "x", SOCKET, "/v1/responses", [], UNMATCHED, 1.0, 1.0)
+
+    def begin(body: bytes) -> Exchange:
+        begun.body.add(1.0, body)
+        return begun
+
+    talk = Talk(begin, over.append, SYSTEM_CLOCK)
+    wide = "[" + "[]," * (5 * MB) + "[]]"
+    talk.asked('{"type":"response.create","input":' + wide + "}")
+    talk.answered('{"type":"response.completed","response":{"id":"r","output":' + wide + "}}")
+    assert over == [begun]
+    record = Scribe("meta").write(begun)
+    assert (record.facts["unread"], record.oversized) == ("too large: too many lists, objects and values", 2)
+
+
+def session(messages: int) -> bytes:
+    texts = [f"part {number}: " + "lorem ipsum dolor " * 60 + "\U0001f600" for number in range(messages)]
+    return json.dumps({"model": "gpt-4o-mini", "messages": [{"role": "user", "content": text} for text in texts]}).encode()
+
+
+async def test_what_is_read_in_another_process_is_read_alike(monkeypatch):
+    found = []
+    for large in (2**19, 2**40):
+        monkeypatch.setattr("context_bench.tap.reading._LARGE", large)
+        turns: list = []
+
+        async def keep(kept: list, turns: list = turns) -> None:
+            turns.extend(kept)
+
+        async with Watch("echo", prices=GenaiPrices(), keep=keep, record="full") as watch:
+            for messages in (3, 900, 901, 901, 5):
+                await post(watch.url, session(messages))
+            await watch.drain()
+            assert watch._apart.away(large=False) == (large < 2**30)
+        figures = [asdict(turn) for turn in turns]
+        for figure in figures:
+            for name in ("at", "seconds", "ttft", "session"):
+                figure.pop(name)
+            for call in figure["calls"]:
+                for name in ("id", "started", "seconds", "ttft"):
+                    call.pop(name)
+        found.append(figures)
+    assert found[0] == found[1]
+    assert [figure["turn"] for figure in found[0]][1:3] == [1, 1] or len(found[0]) == 5
+
+
+def test_work_is_handed_over_once_and_a_process_that_ends_is_started_again():
+    apart = Apart(Worker())
+    assert not apart.away(large=False)
+    assert apart.do("add", 1) == [1]
+    assert apart._process is None
+    assert apart.away(large=True)
+    assert apart.away(large=False)
+    assert apart.do("add", 2) == [1, 2]
+    with pytest.raises(Lost, match="ended"):
+        apart.do("add", 13)
+    assert apart.do("add", 3) == [1, 3]  # what was handed over is there again
+    with pytest.raises(MemoryError):
+        apart.do("add", 14)
+    with pytest.raises(ValueError, match="not fifteen"):
+        apart.do("add", 15)
+    assert apart.do("add", 4) == [1, 3, 4]
+    apart.close()
+    bound = Apart(Unmovable())
+    assert not bound.away(large=True)
+    assert bound.do("add", 1) == 1
+
+
+# The commands, as processes
+
+
+def held(pid: int) -> tuple[int, float]:
+    """The most bytes that a process and its children have held, and their processor seconds."""
+    most, seconds, tick = 0, 0.0, os.sysconf("SC_CLK_TCK")
+    family = [pid, *(int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split())]
+    for each in family:
+        with contextlib.suppress(OSError):
+            told = dict(line.split(":", 1) for line in Path(f"/proc/{each}/status").read_text().splitlines() if ":" in line)
+            most += int(told["VmHWM"].split()[0]) * 1024
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            seconds += (int(fields[11]) + int(fields[12])) / tick
+    return most, seconds
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads what Linux says of processes")
+def test_the_tap_stays_small_and_answers_others(tmp_path):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    records = tmp_path / "t.jsonl"
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        behind = found.getsockname()[1]
+    to = f"http://127.0.0.1:{behind}"
+    command = [sys.executable, "-m", "context_bench", "tap", "--port", str(port), "--upstream", to, "--out", str(records)]
+    with (tmp_path / "words").open("wb") as words:
+        running = subprocess.Popen(command, stdout=words, stderr=words)
+    try:
+
+        async def attack() -> tuple[tuple[int, float], float]:
+            server = await hostile(told(REPLY % (b"Four.", b""), "Connection: close"), behind)
+            url = f"http://127.0.0.1:{port}"
+            for _ in range(600):
+                with contextlib.suppress(aiohttp.ClientError):
+                    await post(url, asked(b"Hi."))
+                    break
+                await asyncio.sleep(0.05)
+            base = held(running.pid)
+            waits: list[float] = []
+            bombs = [
+                post(url, packed(asked(b"a" * 20 * MB)), Content_Encoding="gzip"),
+                post(url, packed(WIDE), Content_Encoding="gzip"),
+                post(url, b"[" * 9 * MB),
+                post(url, b'{"model":"gpt-4o-mini","messages":[%b]}' % b",".join([asked(b"a" * 900_000)[35:-2]] * 8)),
+            ]
+            for bomb in bombs:
+                sending = asyncio.create_task(bomb)
+                await asyncio.sleep(0.05)
+                begun = time.monotonic()
+                await post(url, asked(b"Hi."))
+                waits.append(time.monotonic() - begun)
+                await sending
+            for _ in range(600):
+                if records.read_bytes().count(b"\n") >= 9:
+                    break
+                await asyncio.sleep(0.05)
+            most, seconds = held(running.pid)
+            server.close()
+            return (most - base[0], seconds - base[1]), max(waits)
+
+        (memory, seconds), longest = asyncio.run(attack())
+        assert records.read_bytes().count(b'"unread":"too large') == 3
+        assert memory < 256 * MB
+        assert seconds < 8  # four hostile bodies, and a process that is started
+        assert longest < 5
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.wait(20)
+    assert b"not compared: too large" in (tmp_path / "words").read_bytes()
