@@ -18,7 +18,9 @@ from yarl import URL
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
+from context_bench.llm.connector import Connector
 from context_bench.llm.delivery import ResponderError
+from context_bench.llm.transport import why
 from context_bench.llm.wire import wire_of
 from context_bench.llm.wires.shared import dump, load_json
 
@@ -114,7 +116,7 @@ class Relay:
     async def start(self) -> None:
         """Bind and serve; `BadInput` if the port is taken."""
         # Servers close idle connections after 5 s and more; one that closes as we write would cost a request.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0)
+        connector = Connector(keepalive_timeout=4.0)
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
@@ -202,8 +204,7 @@ class Relay:
                 return response
         except (aiohttp.ClientError, TimeoutError) as error:
             if begun is None:
-                reason = str(error) or type(error).__name__
-                raise ResponderError(502, f"The upstream {_origin(self.upstream)} gave no reply: {reason}") from None
+                raise ResponderError(502, f"The upstream {_origin(self.upstream)} gave no reply: {why(error)}") from None
             if incoming.transport is not None:
                 incoming.transport.abort()
             return begun

@@ -23,6 +23,8 @@ from yarl import URL
 from context_bench.core.clock import Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import host_of, is_loopback, page_refusal
+from context_bench.llm.connector import Connector
+from context_bench.llm.transport import why
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
 from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
@@ -96,7 +98,7 @@ class Relay:
     async def open(self) -> None:
         """Make the connection pool."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+            connector=Connector(keepalive_timeout=_IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
             auto_decompress=False,
@@ -267,7 +269,7 @@ def _one_spelling(headers: Headers) -> CIMultiDict[str]:
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "os_error", None) or error)[:200]
+    return why(error)[:300]
 
 
 def _outward_proxy(base: str) -> str | None:
