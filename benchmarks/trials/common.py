@@ -55,11 +55,11 @@ class Answers:
             await self._changed.wait()
 
 
-def questions(path: Path, count: int) -> Path:
-    """Write a data set of `count` questions that `Answers` can answer."""
+def questions(path: Path, count: int, first: int = 0) -> Path:
+    """Write a data set of `count` questions that `Answers` can answer, numbered from `first` on."""
     rows = (
         {"id": number, "context": f"Box {number} holds word{number}. " * 20, "question": f"Box {number}?", "answer": f"word{number}"}
-        for number in range(count)
+        for number in range(first, first + count)
     )
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
@@ -87,6 +87,7 @@ class Command:
     arguments: list[str]
     more: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
+    python: str = sys.executable
     process: asyncio.subprocess.Process | None = None
     reading: asyncio.Task[tuple[bytes, bytes]] | None = None
 
@@ -94,7 +95,7 @@ class Command:
         """Start it; what it prints is kept until it ends."""
         kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
         pipe = asyncio.subprocess.PIPE
-        line = [*self.before, sys.executable, "-m", "context_bench", *self.arguments]
+        line = [*self.before, self.python, "-m", "context_bench", *self.arguments]
         self.process = await asyncio.create_subprocess_exec(
             *line, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env={**kept, **self.more}, cwd=self.folder
         )
@@ -114,7 +115,8 @@ class Command:
 
     async def ended(self, seconds: float = 300.0) -> Ended:
         """Wait for its end; killed after so many seconds."""
-        assert self.process is not None and self.reading is not None
+        assert self.process is not None
+        assert self.reading is not None
         try:
             out, err = await asyncio.wait_for(asyncio.shield(self.reading), seconds)
         except TimeoutError:

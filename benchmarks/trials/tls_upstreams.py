@@ -250,7 +250,7 @@ def _whole_request(secure: ssl.SSLSocket) -> bool:
     return True
 
 
-# --- drivers -------------------------------------------------------------------------------------------------------------------------------
+# --- drivers ------------------------------------------------------------------
 
 
 @dataclass
@@ -381,7 +381,8 @@ def _spoken(folder: Path, certificate: Path, version: str, keys: list[str], run:
     port = free_port()
     line = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(certificate), "-key", str(certificate), "-crlf", version]
     server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, bufsize=0)
-    assert server.stdin is not None and server.stdout is not None
+    assert server.stdin is not None
+    assert server.stdout is not None
     said: list[bytes] = []
     found: list[Seen] = []
     try:
