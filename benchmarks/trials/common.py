@@ -65,6 +65,13 @@ def questions(path: Path, count: int, first: int = 0) -> Path:
     return path
 
 
+def opened(folder: str) -> Path:
+    """A folder that other users of this machine may look into."""
+    found = Path(folder)
+    found.chmod(0o755)
+    return found
+
+
 @dataclass
 class Ended:
     """A command that is over: its exit code (negative: the signal that ended it) and what it printed."""

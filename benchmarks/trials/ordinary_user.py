@@ -56,7 +56,13 @@ class Trial:
         self.kind, self.folder, self.table = kind, folder, table
         self.python, paths = interpreter()
         place = Path(self.python).parent
-        self.known = paths | {"HOME": home, "PATH": f"{place}:/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "USER": "trial", "LOGNAME": "trial"}
+        self.known = paths | {
+            "HOME": home,
+            "PATH": f"{place}:/usr/local/bin:/usr/bin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "USER": "trial",
+            "LOGNAME": "trial",
+        }
         if not home:
             del self.known["HOME"]
         self.noise: list[str] = []
@@ -136,7 +142,19 @@ async def code(trial: Trial, quick: list[str]) -> None:
     (trial.folder / "code.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     rules = [{"when": {"text": f"\\b{name}\\b"}, "text": f"```python\n{program}```"} for name, program in programs.items()]
     (trial.folder / "code.json").write_text(json.dumps({"rules": rules, "default": "ok"}))
-    given = ["run", "--dataset", "code.jsonl", "--evaluator", "code_execution", "--system", "full", "--upstream", "scripted:code.json"]
+    given = [
+        "run",
+        "--dataset",
+        "code.jsonl",
+        "--evaluator",
+        "code_execution",
+        "--system",
+        "full",
+        "--upstream",
+        "scripted:code.json",
+        "--score-field",
+        "pass_at_1",
+    ]
     ended = await trial.done(*given, *quick, "--run", "code")
     told = json.loads((trial.folder / "out.json").read_text()).get("rows", []) if ended.code == 0 else []
     found = {row["example_id"]: row["scores"].get("pass_at_1") for row in told if row["system"] == "full"}
@@ -192,7 +210,9 @@ async def model(trial: Trial, weights: Path | None, table: common.Table) -> None
     given = ["run", "--dataset", "bundled:pydocs-qa", "-n", "2", "--upstream", "embedded", "--system", "full", "--store", "s.db"]
     ended = await trial.done(*given, "--run", "e", "--output", "json", "--out", "out.json")
     owners = {path.stat().st_uid for path in into.iterdir()}
-    trial.add("the bundled model, its quick copy in the user's cache", "run --upstream embedded", ended, ended.code == 0 and owners == {USER})
+    trial.add(
+        "the bundled model, its quick copy in the user's cache", "run --upstream embedded", ended, ended.code == 0 and owners == {USER}
+    )
 
 
 def foreign(before: set[str]) -> list[str]:
@@ -205,8 +225,7 @@ async def main() -> int:
     table = common.Table("An ordinary user")
     weights = next(cache_folder().glob("SmolLM2*Q4_1.gguf"), None)
     with tempfile.TemporaryDirectory(prefix="context-bench-trial-") as name:
-        top = Path(name)
-        top.chmod(0o755)
+        top = common.opened(name)
         before, noise = set(foreign(set())), list[str]()
         for kind in ("a home", "a home that cannot be written", "no home", "no HOME, unknown user"):
             folder, home = top / kind.replace(" ", "-") / "work", top / kind.replace(" ", "-") / "home"

@@ -69,7 +69,21 @@ class Machines:
 
     async def drive(self, machine: str, name: str, data: Path) -> common.Command:
         """Start a driver of a run on a machine."""
-        given = ["run", "--proxy", self.url, "--name", "boxes", "--model", "m", "--dataset", str(data), "--run", name, "--store", self.store]
+        given = [
+            "run",
+            "--proxy",
+            self.url,
+            "--name",
+            "boxes",
+            "--model",
+            "m",
+            "--dataset",
+            str(data),
+            "--run",
+            name,
+            "--store",
+            self.store,
+        ]
         given += ["--max-workers", str(WORKERS), "--retries", "0", "--timeout", "10", "--output", "json", "--quiet"]
         apart = ["nsenter", f"--net=/run/netns/{machine}", "unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         apart += ["sh", "-c", f'hostname {machine}; exec "$@"', "sh"]
@@ -115,7 +129,7 @@ async def side_by_side(machines: Machines, table: common.Table) -> None:
 
 
 async def one_lost(machines: Machines, table: common.Table) -> None:
-    """The second machine loses its cable with two runs in hand: one driver dies of it, the other is halted, and wakes when its run is done."""
+    """The second machine loses its cable with two runs in hand: one driver dies, the other is halted and wakes too late."""
     dead, halted = (common.questions(machines.folder / f"{name}.jsonl", ROWS, first) for name, first in (("dead", 2000), ("halted", 3000)))
     before = machines.answers.seen
     killed, sleeping = await machines.drive(SECOND, "dead", dead), await machines.drive(SECOND, "halted", halted)
@@ -155,8 +169,7 @@ async def inside() -> int:
     """On the first machine."""
     table, answers = common.Table("Two machines"), common.Answers(0.3)
     with tempfile.TemporaryDirectory(prefix="context-bench-trial-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+        folder = common.opened(name)
         rules = folder / "hba.conf"
         rules.write_text(f"host all all 127.0.0.1/32 scram-sha-256\nhost all all {HERE}/24 scram-sha-256\n")
         heard = (f"listen_addresses=127.0.0.1,{HERE}", f"hba_file={rules}")

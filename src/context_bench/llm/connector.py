@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -21,7 +21,7 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(limit=0, **settings)
-        self._factory = partial(_Handler, loop=self._loop)
+        self._factory = cast("partial[ResponseHandler]", partial(_Handler, loop=self._loop))
 
 
 class _Handler(ResponseHandler):
