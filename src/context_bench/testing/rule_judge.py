@@ -35,8 +35,9 @@ class RuleJudge:
     `contradicts`: the share of calls whose scores it turns round. `outside`: the share of answers it gives scores of 9, `declines`: the
     share that it does not judge; the known items of a preflight are in none of them. Which ones follows from the texts. `likes_length`:
     points for every 100 characters. `first_bonus`: points by which the first of a pair is favoured. `reads_marks`: it tells methods apart
-    by the marks in their texts. `moves`: added to every score from call `moves_from` on. `fails`: call number → whether the endpoint answers `status` instead. `says`: (call number, data) → the whole
-    reply, `None` for its own. `refuses`: fields of the request that it does not know.
+    by the marks in their texts. `moves`: added to every score from call `moves_from` on. `fails`: call → whether the endpoint answers
+    `status` instead. `says`: (call number, data) → the whole reply, `None` for its own. `refuses`: fields of the request that it does not
+    know.
     """
 
     obeys: float = 0.0
@@ -59,9 +60,9 @@ class RuleJudge:
 
     async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Reply:
         """The verdict on the data between the markers of the request's last question."""
-        for field in self.refuses:
-            if field in request.params:
-                raise ResponderError(400, f"Unsupported parameter: {field!r}")
+        for name in self.refuses:
+            if name in request.params:
+                raise ResponderError(400, f"Unsupported parameter: {name!r}")
         self.calls += 1
         if self.fails(self.calls):
             raise ResponderError(self.status, "overloaded")
