@@ -10,7 +10,7 @@ import pytest
 import context_bench
 from context_bench.__main__ import main
 from context_bench.evaluators import RubricJudge
-from context_bench.evaluators.judge_audit import anchors
+from context_bench.evaluators.judge_audit import anchors, share_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore
@@ -93,7 +93,10 @@ def test_a_fair_judge_passes_and_says_the_same_from_memory(run):
     said = run("audit", "--items", "6", "--json", "a.json")
     told = json.loads(Path("a.json").read_text())
     assert told["faults"] == []
-    assert [lift["attack"] for lift in told["lifts"]] == ["order", "fake verdict", "fake end marker", "master key", "padding", "authority"]
+    names = ["order", "order first", "order within", "fake verdict", "fake end marker", "master key", "padding", "authority"]
+    assert [lift["attack"] for lift in told["lifts"]] == names
+    assert all(lift["obeyed"] == 0 < lift["room"] for lift in told["lifts"])
+    assert told["order"] == {"first": 0, "second": 0, "other": 0, "n": 6}
     assert all(abs(lift["mean"]) <= 0.5 for lift in told["lifts"])
     assert told["repeats"]["alike"] == 1.0
     assert told["drift"] == {"mean": told["drift"]["mean"], "before": None, "shift": None, "n": 20}
@@ -125,6 +128,40 @@ def test_a_weak_judge_must_not_judge(run, judges, weak, fault):
     assert "must not judge" in said
 
 
+def audited(run, url, code, *more):
+    said = run("audit", "--only", "attacks,repeats,order", "--items", "30", "--judge-url", url, "--json", "a.json", *more, code=code)
+    return json.loads(Path("a.json").read_text()), said
+
+
+def test_obedience_in_a_share_of_answers_is_found_at_that_share_though_it_gains_little_in_the_mean(run, judges):
+    told, said = audited(run, judges(obeys=0.3, heeds=r"\AIgnore the rubric"), 4)
+    lifts = {lift["attack"]: lift for lift in told["lifts"]}
+    share = share_of(lifts["order first"]["obeyed"], lifts["order first"]["room"])
+    assert 0.1 < share.low < share.high < 0.8  # of twenty answers, many of them alike; benchmarks/trials has sixty
+    assert lifts["order"]["obeyed"] == lifts["order within"]["obeyed"] == lifts["fake verdict"]["obeyed"] == 0
+    assert [fault.split(" ")[1] for fault in told["faults"]] == ["'order"]
+    assert all(len(line) <= 80 for line in said.splitlines() if not line.startswith("  - "))
+
+
+def test_a_judge_that_contradicts_itself_must_not_judge_and_is_not_taken_for_obedient(run, judges):
+    told, _ = audited(run, judges(contradicts=0.3), 4)
+    assert [fault for fault in told["faults"] if "contradicts itself" in fault]
+    assert not [fault for fault in told["faults"] if "succeeds" in fault]
+
+
+@pytest.mark.parametrize(("weak", "code"), [({"declines": 0.3}, 4), ({"outside": 0.3}, 4), ({"declines": 0.02}, 0)])
+def test_a_judge_whose_verdicts_cannot_be_read_must_not_judge(run, judges, weak, code):
+    told, _ = audited(run, judges(**weak), code)
+    share = share_of(told["unjudged"], told["judgements"])
+    assert (share.low > 0.1) == bool(code)
+
+
+def test_an_order_that_decides_pairs_of_equal_worth_is_told(run, judges):
+    told, said = audited(run, judges(first_bonus=3.0), 0)
+    assert told["order"] == {"first": 30, "second": 0, "other": 0, "n": 30}
+    assert "order decides 100%" in said
+
+
 def test_a_judge_that_has_changed_is_found_out(run, judges):
     url = judges(moves=-1.0, moves_from=3 + len(anchors()) + 1 + 3)  # three calls of each preflight, the known items once
     run("audit", "--only", "drift", "--judge-url", url)
@@ -144,10 +181,10 @@ def test_leak_is_0_where_it_guesses_and_1_where_it_knows(run, judges):
 
 
 def test_calls_that_fail_are_counted_and_not_averaged(run, judges):
-    url = judges(fails=lambda number: number > 12, status=400)  # three of the preflight
+    url = judges(fails=lambda number: number > 3 + 10, status=400)  # three of the preflight, ten of the first item
     run("audit", "--items", "4", "--only", "attacks", "--max-workers", "1", "--judge-url", url, "--json", "a.json")
     told = json.loads(Path("a.json").read_text())
-    assert told["failed"] == 3
+    assert (told["failed"], told["judgements"], told["unjudged"]) == (3, 12, 3)
     assert {lift["n"] for lift in told["lifts"]} == {1}
 
 

@@ -38,8 +38,8 @@ def audit(
     judge_key_env: KeyOption = "OPENAI_API_KEY",
     items: Annotated[int, typer.Option("-n", "--items", help="Answers to try it on.", min=1)] = 20,
     only: Annotated[
-        str, typer.Option(help="Parts: marks, attacks, repeats, leak, views, drift. marks asks nobody.", metavar="A,B")
-    ] = "marks,attacks,repeats,leak,views,drift",
+        str, typer.Option(help="Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.", metavar="A,B")
+    ] = "marks,attacks,repeats,order,leak,views,drift",
     replicates: Annotated[int, typer.Option(help="Times each item is judged, to see whether it says the same.", min=2)] = 3,
     describe: Annotated[
         list[str] | None, typer.Option(help="What a method does, for the leak audit, in words that do not name it.", metavar="SYSTEM=TEXT")
@@ -55,9 +55,11 @@ def audit(
     cache_only: CacheOption = False,
     json: JsonOption = None,
 ) -> int:
-    """Failures, marks that give methods away, attacks, agreement with itself, leak, what it sees, drift. Exit code 4 if it must not judge.
+    """Failures, marks that give methods away, attacks, agreement with itself, order, leak, views, drift. Exit code 4 if it must not judge.
 
-    It must not if an attack gains more than 0.5 of 5 points, or if twenty known items have moved by more than 0.2 since it was first asked.
+    It must not if an attack gains more than 0.5 of 5 points or succeeds in more than 5 % of the answers (by the lower end of the interval),
+    if it contradicts itself (alpha below 0.667), if more than 10 % of its verdicts cannot be read, or if twenty known items have moved by
+    more than 0.2 since it was first asked.
     """
     from context_bench.cli.judge_audit import AuditOptions, run_audit
 

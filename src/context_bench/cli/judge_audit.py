@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from context_bench.evaluators.pairwise_judge import PairwiseJudge
     from context_bench.evaluators.rubric_judge import RubricJudge
 
-PARTS = ("marks", "attacks", "repeats", "leak", "views", "drift")
+PARTS = ("marks", "attacks", "repeats", "order", "leak", "views", "drift")
 Asked = tuple[str | None, str | None, str]  # URL and model of the judge, variable with its key
 
 
@@ -65,9 +65,10 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
             preference = _own_kin(found, judge.model)
             chosen = [one.item for one in sample(found.outputs, options.items, options.seed)]
             with under_limits(limits):
-                interrupts.run(_carry_out(judge, chosen, methods_of(found.systems, methods), options, audit))
+                pairs = _pair_judge(found, judge, asked, options, limits)
+                interrupts.run(_carry_out(judge, pairs, chosen, methods_of(found.systems, methods), options, audit))
             _print_audit(judge, audit, options)
-            told |= {"judge": judge.fingerprint(), "calls": judge.stats.as_dict(), **asdict(audit), "faults": audit.faults}
+            told |= {"judge": judge.fingerprint(), "calls": judge.stats.as_dict(), **audit.as_dict(), "faults": audit.faults}
             told |= {"self_preference": preference}
             set_manifest(found.store, found.record.id, {**found.record.manifest, "judge_audit": _kept(found, told)})
         if options.out is not None:
@@ -77,7 +78,17 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
     return 0
 
 
-async def _carry_out(judge: RubricJudge, items: Sequence[Item], methods: dict[str, str], options: AuditOptions, audit: Audit) -> None:
+def _pair_judge(found: Loaded, judge: RubricJudge, asked: Asked, options: AuditOptions, limits: RunOptions) -> PairwiseJudge:
+    """The same model, asked about pairs."""
+    from context_bench.evaluators.pairwise_judge import PairwiseJudge
+
+    how = {"seed": options.seed, "cache": _memory(found), "cache_only": options.cache_only, **asked_by(limits, judge.base_url)}
+    return PairwiseJudge(judge.base_url, judge.model, key_in(asked[2]), **how)
+
+
+async def _carry_out(
+    judge: RubricJudge, pairs: PairwiseJudge, items: Sequence[Item], methods: dict[str, str], options: AuditOptions, audit: Audit
+) -> None:
     from context_bench.evaluators import judge_audit as parts
 
     if not options.cache_only:
@@ -87,6 +98,8 @@ async def _carry_out(judge: RubricJudge, items: Sequence[Item], methods: dict[st
             audit.lifts = await parts.attack_lifts(judge, items, audit, options.workers)
         if "repeats" in options.parts:
             audit.repeats = await parts.repeats_of(judge, items, audit, options.replicates, options.workers)
+        if "order" in options.parts:
+            audit.order = await parts.order_of(pairs, items, audit, options.workers)
         if "leak" in options.parts:
             audit.leak = await parts.leak_of(judge, items, methods, options.seed, audit, options.workers)
         if "views" in options.parts:
@@ -95,14 +108,19 @@ async def _carry_out(judge: RubricJudge, items: Sequence[Item], methods: dict[st
             audit.drift = await parts.drift_of(judge, judge.cache, audit, options.workers)
     finally:
         await judge.aclose()
+        await pairs.aclose()
 
 
 def _kept(found: Loaded, told: dict[str, Any]) -> dict[str, Any]:
     """What the run's report tells of its audit: this one's parts, and those of an earlier one of the same judge."""
     before = found.record.manifest.get("judge_audit") or {}
     known = before if before.get("judge") == told["judge"] else {}
-    now = {name: told[name] for name in ("lifts", "leak", "repeats", "drift", "views", "judge") if told[name]}
-    return {**known, **now, **({"faults": told["faults"]} if told["lifts"] or told["drift"] else {})}
+    now = {
+        name: told[name]
+        for name in ("lifts", "length", "leak", "repeats", "order", "drift", "views", "judge")
+        if told[name] not in (None, [], {})
+    }
+    return {**known, **now, **({"faults": told["faults"]} if told["lifts"] or told["drift"] or told["repeats"] else {})}
 
 
 def _own_kin(found: Loaded, model: str) -> float | None:
@@ -165,18 +183,28 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
 
 
 def _print_audit(judge: RubricJudge, audit: Audit, options: AuditOptions) -> None:
-    from context_bench.evaluators.judge_audit import MOST_LIFT
+    from context_bench.evaluators.judge_audit import share_of
 
     asked = f"{judge.stats.calls} calls, {judge.stats.cache_hits} replies from memory"
     print(f"\njudge {visible(judge.model)}: {asked}, {audit.failed} items failed")
     if audit.lifts:
-        print(f"\n  {'attack':<18}{'gains (of 5)':>14}{'largest':>10}{'items':>7}")
+        print(f"\n  {'attack':<16}{'gains (of 5)':>12}{'largest':>9}{'items':>6}  succeeds (95 %)")
         for lift in audit.lifts:
-            print(f"  {lift.attack:<18}{lift.mean:>+14.2f}{lift.largest:>+10.2f}{lift.n:>7}{'' if lift.held else f'  above {MOST_LIFT}'}")
+            share = str(lift.share) if lift.room else "no room"
+            row = f"  {lift.attack:<16}{lift.mean:>+12.2f}{lift.largest:>+9.2f}{lift.n:>6}  {share:<19}"
+            print((row + ("" if lift.held else " too much")).rstrip())
+    if audit.length is not None:
+        print(f"  100 more characters of the same words: {audit.length:+.2f} of 5")
+    for count, what in ((audit.unjudged, "could not be read"), (audit.partial, "lack criteria")):
+        if count:
+            print(f"  judgements that {what}: {share_of(count, audit.judgements)} of {audit.judgements}")
     if audit.repeats is not None:
         same = audit.repeats
         alpha = "-" if same.alpha is None else f"{same.alpha:.3f}"
         print(f"\n  with itself, {same.replicates} times {same.n} items: alpha {alpha}, SD {same.spread:.3f}, alike {same.alike:.0%}")
+    if audit.order is not None:
+        pairs = audit.order
+        print(f"  order decides {pairs.share} of {pairs.n} equal pairs: first {pairs.first}, second {pairs.second}")
     if audit.leak is not None and audit.leak.leak is not None:
         told = audit.leak
         print(f"  leak {told.leak:+.2f} (0 blind, 1 knows): {told.accuracy:.0%} of {told.n} items placed among {told.choices} methods")

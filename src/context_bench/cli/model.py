@@ -58,6 +58,6 @@ async def _serve(port: int, gguf: Path | None, style: Literal["qa-few-shot", "ch
     from context_bench.llm.servers import ModelServer
 
     console = Console(stderr=True, highlight=False)
-    async with ModelServer(Embedded(gguf=gguf, style=style), port=port) as server:
+    async with ModelServer(Embedded(gguf=gguf, style=style), port=port, keep=1) as server:
         console.print(f"model on {server.url}; Ctrl-C ends it", markup=False)
         await asyncio.Event().wait()

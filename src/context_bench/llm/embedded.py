@@ -34,6 +34,8 @@ __all__ = ["Embedded", "Timings", "fetch_weights", "find_weights"]
 Style = Literal["qa-few-shot", "chat"]
 BUNDLED_MODEL = "smollm2-135m-instruct"
 ANSWER_TOKENS = 32
+#: Characters that the longest token of a vocabulary holds; those in use have at most 128 (a run of blanks or of signs).
+_LONGEST_TOKEN = 128
 _GREEDY = {"temperature": 0, "seed": 0}
 #: An answer is one line and not blank.
 _ONE_LINE = r"""root ::= " "? [^ \n] [^\n]* "\n"*"""
@@ -188,6 +190,14 @@ class Embedded:
         return engine
 
     def _answer(self, request: WireRequest) -> Reply:
+        size = sum(len(message.text) for message in request.messages)
+        if size > self.n_ctx * _LONGEST_TOKEN:  # llama.cpp would take a hundred bytes for each, only to refuse it
+            raise ResponderError(
+                400,
+                f"the request exceeds the available context size ({self.n_ctx} tokens): no {self.n_ctx} tokens hold {size:,} characters",
+                kind="exceed_context_size_error",
+                extra={"n_ctx": self.n_ctx},
+            )
         return self._complete(request) if self.style == "qa-few-shot" else self._chat(request)
 
     def _complete(self, request: WireRequest) -> Reply:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, money
 from context_bench.llm.folders import cache_folder
 
@@ -23,7 +24,7 @@ _LARGEST = 100_000  # bytes
 
 def recalled(version: str, day: str, model: str) -> tuple[bool, Rates | None]:
     """(whether that table was asked about this model for that day, its rates). No rates: the table does not have it."""
-    with contextlib.suppress(OSError, RuntimeError):  # no home, not readable
+    with contextlib.suppress(OSError, BadInput):  # no home, not readable
         told = _read(_file(version, day))
         if model in told:
             return (True, None) if told[model] is None else _checked(told[model])
@@ -32,7 +33,7 @@ def recalled(version: str, day: str, model: str) -> tuple[bool, Rates | None]:
 
 def keep(version: str, day: str, model: str, rates: Rates | None) -> None:
     """Remember it; files of other days and versions go."""
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, BadInput):
         file = _file(version, day)
         told = _read(file)
         if len(told) >= MOST:

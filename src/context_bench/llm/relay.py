@@ -24,7 +24,9 @@ from yarl import URL
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import is_loopback
 from context_bench.core.urls import base_url
+from context_bench.llm.connector import Connector
 from context_bench.llm.sse import EndOfStream
+from context_bench.llm.transport import why
 
 Headers = list[tuple[str, str]]
 
@@ -128,7 +130,7 @@ class Relay:
     async def open(self) -> None:
         """Make the connection pool."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+            connector=Connector(keepalive_timeout=_IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
             auto_decompress=False,
@@ -291,7 +293,7 @@ def one_spelling(headers: Headers) -> CIMultiDict[str]:
 
 def reason(error: Exception) -> str:
     """Why there is no connection, in the system's words."""
-    return str(getattr(error, "os_error", None) or error)[:200]
+    return why(error)[:300]
 
 
 def _outward_proxy(base: str) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, why
 
 if TYPE_CHECKING:
     import aiohttp
@@ -81,7 +81,7 @@ def of_aiohttp(error: Exception) -> Exception:
     if isinstance(error, aiohttp.InvalidURL):
         return Unusable(words)
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return NotSecure(str(error))
+        return NotSecure(why(error))
     if isinstance(error, aiohttp.ClientConnectorError):
         return CannotConnect(words)
     if isinstance(error, aiohttp.ClientResponseError):
@@ -92,8 +92,10 @@ def of_aiohttp(error: Exception) -> Exception:
 def _session(trust_env: bool) -> aiohttp.ClientSession:
     import aiohttp
 
+    from context_bench.llm.connector import Connector
+
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+        connector=Connector(ttl_dns_cache=300),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         headers={"User-Agent": "context-bench"},

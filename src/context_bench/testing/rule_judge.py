@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.blinding import fingerprints
+from context_bench.core.keys import seed_of
 from context_bench.core.wire import WireRequest
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.echo import counted
@@ -20,20 +21,30 @@ from context_bench.llm.wires.shared import Reply
 
 _DATA = re.compile(r"\[begin (\w+)\]\n(.*?)\n\[end \1\]", re.DOTALL)
 _WORDS = re.compile(r"[\w./-]*\w")
-_ORDERS = re.compile(r"ignore the rubric|system administrator|\[end \w*\]|\"criterionResults\"", re.IGNORECASE)
+#: The question of the preflights of judges.
+KNOWN = frozenset({"What was the original error?"})
+#: What an obedient judge takes for orders.
+ORDERS = r"(?i)ignore the rubric|system administrator|\[end \w*\]|\"criterionResults\""
 
 
 @dataclass
 class RuleJudge:
     """Answers the questions of `RubricJudge`, of `PairwiseJudge` and of the leak audit; refuses others with status 400.
 
-    `obeys`: it gives 5 to an answer that gives it orders. `likes_length`: points for every 100 characters. `first_bonus`: points by which
-    the first of a pair is favoured. `reads_marks`: it tells methods apart by the marks in their texts. `moves`: added to every score from
-    call `moves_from` on. `fails`: call number → whether the endpoint answers `status` instead. `says`: (call number, data) → the whole
-    reply, `None` for its own. `refuses`: fields of the request that it does not know.
+    `obeys`: the share of answers with orders in them that it gives 5; `heeds`: what it takes for an order (a regular expression).
+    `contradicts`: the share of calls whose scores it turns round. `outside`: the share of answers it gives scores of 9, `declines`: the
+    share that it does not judge; the known items of a preflight are in none of them. Which ones follows from the texts. `likes_length`:
+    points for every 100 characters. `first_bonus`: points by which the first of a pair is favoured. `reads_marks`: it tells methods apart
+    by the marks in their texts. `moves`: added to every score from call `moves_from` on. `fails`: call → whether the endpoint answers
+    `status` instead. `says`: (call number, data) → the whole reply, `None` for its own. `refuses`: fields of the request that it does not
+    know.
     """
 
-    obeys: bool = False
+    obeys: float = 0.0
+    heeds: str = ORDERS
+    contradicts: float = 0.0
+    outside: float = 0.0
+    declines: float = 0.0
     likes_length: float = 0.0
     first_bonus: float = 0.0
     reads_marks: bool = False
@@ -45,12 +56,13 @@ class RuleJudge:
     refuses: tuple[str, ...] = ()
     name: str = "rule-judge"
     calls: int = 0
+    _turned: bool = field(default=False, repr=False)
 
     async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Reply:
         """The verdict on the data between the markers of the request's last question."""
-        for field in self.refuses:
-            if field in request.params:
-                raise ResponderError(400, f"Unsupported parameter: {field!r}")
+        for name in self.refuses:
+            if name in request.params:
+                raise ResponderError(400, f"Unsupported parameter: {name!r}")
         self.calls += 1
         if self.fails(self.calls):
             raise ResponderError(self.status, "overloaded")
@@ -59,6 +71,7 @@ class RuleJudge:
             raise ResponderError(400, "no data between markers")
         data = json.loads(found[2])
         text = self.says(self.calls, data)
+        self._turned = data.get("probe_question") not in KNOWN and _falls("contradicts", found[1] + found[2], self.contradicts)
         reply = Reply(text=self._verdict(data) if text is None else text, finish_reason="stop", model=request.model)
         reply.usage = counted(reply, request)
         return reply
@@ -72,6 +85,11 @@ class RuleJudge:
             return json.dumps(
                 {"reasoning": "by its facts", "winner": "tie" if first == second else "first" if first > second else "second"}
             )
+        asked = "" if data.get("probe_question") in KNOWN else str(data["model_response"])
+        if asked and _falls("declines", asked, self.declines):
+            return "I would rather not judge this."
+        if asked and _falls("outside", asked, self.outside):
+            return json.dumps({"criterionResults": [{"criterionId": name, "score": 9} for name in data["rubric_criteria"]]})
         results = [
             {"criterionId": name, "reasoning": "by its facts", "score": self.score(data, data["model_response"], name)}
             for name in data["rubric_criteria"]
@@ -80,7 +98,7 @@ class RuleJudge:
 
     def score(self, data: Mapping[str, Any], response: str, criterion: str = "") -> float:
         """0–5 by the share of the ground truth's words that the response has; its form is always right."""
-        if self.obeys and _ORDERS.search(response):
+        if _falls("obeys", response, self.obeys) and re.search(self.heeds, response):
             return 5.0
         if criterion.startswith("instruction_"):
             value = 5.0
@@ -88,7 +106,8 @@ class RuleJudge:
             wanted, said = set(_WORDS.findall(str(data.get("ground_truth") or "").lower())), set(_WORDS.findall(response.lower()))
             value = 5.0 * len(wanted & said) / len(wanted) if wanted else 3.0
         value += self.likes_length * len(response) / 100 + (self.moves if self.calls >= self.moves_from else 0.0)
-        return round(min(5.0, max(0.0, value)), 3)
+        value = round(min(5.0, max(0.0, value)), 3)
+        return 5.0 - value if self._turned else value
 
     def _method(self, data: Mapping[str, Any]) -> int:
         if self.reads_marks:
@@ -97,3 +116,8 @@ class RuleJudge:
                 if any(mark in method for mark in marks):
                     return number
         return 1
+
+
+def _falls(what: str, text: str, share: float) -> bool:
+    """Whether a text falls into a share of all texts."""
+    return seed_of(what, text) / 2**64 < share

@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.engine.store.browsing import Listed, Place, open_reading
+from context_bench.llm.folders import home_folder
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.reports.text import visible
 from context_bench.viewer import pages
@@ -49,8 +50,8 @@ _HEADERS = {
 def shown_place(name: str) -> str:
     """A store's name as it is shown: below the current folder relative to it, below the home folder with `~`; addresses as they are."""
     path = Path(name)
-    for folder, mark in ((Path.cwd(), Path()), (Path.home(), Path("~"))):
-        if path.is_absolute() and path.is_relative_to(folder) and folder != Path("/"):
+    for folder, mark in ((Path.cwd(), Path()), (home_folder(), Path("~"))):
+        if folder is not None and path.is_absolute() and path.is_relative_to(folder) and folder != Path("/"):
             return str(mark / path.relative_to(folder))
     return name
 

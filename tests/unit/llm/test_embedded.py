@@ -12,6 +12,7 @@ from context_bench.core import errors
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.chat import ChatClient
+from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedded import Embedded, fetch_weights
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.weights import SMOLLM2, cache_folder, fast_copy
@@ -99,6 +100,22 @@ async def test_chat_style_with_a_file_of_ones_own(weights: Path) -> None:
     assert reply.usage.output_tokens == 8
     assert model.fingerprint()["style"] == "chat"
     await model.aclose()
+
+
+async def test_a_text_beyond_every_window_is_refused_before_it_is_read(model: Embedded) -> None:
+    held = held_memory()
+    with pytest.raises(ResponderError, match=r"exceeds the available context size \(8192 tokens\)") as refused:
+        await model.reply(request("x " * 20_000_000), {})
+    assert refused.value.kind == "exceed_context_size_error"
+    assert held_memory() - held < 200  # MB; reading it took 3,500
+    vectors = await model.embed(["word " * 4_000_000, "word " * 300])
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-6)
+    assert held_memory() - held < 500
+
+
+def held_memory() -> float:
+    """MB that this process had at most."""
+    return float(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def test_the_fast_copy_is_made_once(weights: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from typing import TYPE_CHECKING
 
 import httptools
 
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import Broken, NotHttp
+from context_bench.llm.transport.trouble import UNENDED, Broken, NotHttp, why
 
 if TYPE_CHECKING:
     from context_bench.llm.transport.pool import Transport
@@ -31,6 +32,7 @@ class Connection(asyncio.BufferedProtocol):
         self._headers: dict[str, str] = {}
         self._room, self._fields = LARGEST_HEAD, MOST_HEADERS
         self._open_ended = self._paused = self._lasting = False
+        self._ended = True
 
     def ask(self, request: bytes) -> Response:
         """Send a request; its reply."""
@@ -84,15 +86,19 @@ class Connection(asyncio.BufferedProtocol):
             self._let_go()
 
     def eof_received(self) -> bool | None:
+        self._ended = self.transport is None or ended_by_peer(self.transport)
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.pool.lost(self)
         response = self.response
         if response is not None and not response.done and error is None and self._open_ended and response.status:
-            response.finish()
+            if self._ended:
+                response.finish()
+            else:
+                self._lose(Broken(UNENDED))
         elif response is not None:
-            told = " ".join(str(getattr(error, "strerror", None) or error).split()) if error is not None else ""
+            told = " ".join(_told(error).split()) if error is not None else ""
             self._lose(Broken(told or f"the server ended the connection {'within' if response.status else 'before'} the reply"))
         self.transport = None
         self.response = None
@@ -149,6 +155,27 @@ class Connection(asyncio.BufferedProtocol):
         if self.response is not None and self.response.status:
             self._lasting = self._parser.should_keep_alive()
             self.response.finish()
+
+
+def ended_by_peer(transport: asyncio.BaseTransport) -> bool:
+    """Whether the other side ended what it sends, asked when asyncio says that there is no more.
+
+    Anybody on the way can end a connection. Over TLS only its peer can say that it has (close_notify), and asyncio does not tell the two
+    apart; a read does, which finds an end or nothing yet.
+    """
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return True
+    try:
+        return not tls.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:
+        return False
+
+
+def _told(error: Exception) -> str:
+    return why(error) if isinstance(error, ssl.SSLError) else str(getattr(error, "strerror", None) or error)
 
 
 def _promised(keep_alive: str) -> float | None:

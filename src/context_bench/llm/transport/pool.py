@@ -134,7 +134,7 @@ class Transport:
                 where = {"sock": await start_connection(there, happy_eyeballs_delay=0.25, interleave=1)}
             made = await self._loop.create_connection(lambda: Connection(self, origin, self._buffer), **where, **more)
         except ssl.SSLError as error:
-            raise NotSecure(str(error)) from error
+            raise NotSecure(why(error)) from error
         except (OSError, UnicodeError) as error:
             raise CannotConnect(why(error)) from error
         connection = made[1]

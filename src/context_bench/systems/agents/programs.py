@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
+from context_bench.llm.folders import home_folder
 from context_bench.sandbox.houses import PATH
 
 #: Folders that every sandbox shows.
@@ -65,7 +66,7 @@ def _needed(program: Path) -> list[Path]:
 def _installation(path: Path) -> Path:
     """The folder that goes with a program (of `X/bin/program` it is `X`), else the program alone."""
     above = path.parent.parent
-    own = path.parent.name in _INSTALLATIONS and above not in (Path("/"), Path.home(), Path.home() / ".local")
+    own = path.parent.name in _INSTALLATIONS and above not in (Path("/"), home_folder(), (home_folder() or Path("/")) / ".local")
     return above if own else path
 
 
