@@ -1,5 +1,7 @@
 """The sessions that come with the package: long enough, varied, whole, the same everywhere, and true to themselves."""
 
+import gzip
+import hashlib
 import json
 import re
 import subprocess
@@ -22,6 +24,31 @@ NAMES = bundled()
 SCRIPTS = {"en": r"[A-Za-z]", "de": r"[äöüßÄÖÜ]", "zh": r"[\u4e00-\u9fff]", "ar": r"[\u0600-\u06ff]"}
 
 
+#: Texts, times and ground truth of each session: results that were published of one must stay comparable.
+HASHES = {
+    "bundled:sessions/invoice-service-en": "f8c4bf9b6088269a58438535646ca5a0",
+    "bundled:sessions/lagerverwaltung-de": "bf26df18f69e3664bb4838a052011414",
+    "bundled:sessions/rate-limiter-en": "f3b04a78a9352f55a3daff504d6197cd",
+    "bundled:sessions/upload-traversal-en": "08c423fc4f0918fa41a0353c0e6cb1a6",
+    "bundled:sessions/search-latency-en": "3d8e3236a6d7bde1e7bb8d19191e40cc",
+    "bundled:sessions/address-migration-en": "ea951bf889c22e6290e90633d70bb6af",
+    "bundled:sessions/react-upgrade-en": "502b49fa836725decf7e4374d64257d9",
+    "bundled:sessions/cluster-move-en": "990f47420f8b9ec61247c948ee2c811f",
+    "bundled:sessions/statement-import-en": "4fe77bc174a7076d5ae67cd929e150eb",
+    "bundled:sessions/notice-refactor-en": "82571428eb760d421d828bc0dfb03379",
+    "bundled:sessions/order-sync-zh": "0dfa31f988ad2aade48f7bdc6b9703c9",
+    "bundled:sessions/clinic-booking-ar": "c3b6cba01e47f78400addf6d152d885e",
+}
+
+
+def test_no_session_changes() -> None:
+    for name, expected in HASHES.items():
+        session = load_session(name)
+        content = [session.meta, [request.at for request in session.requests], session.requests[-1].body]
+        assert hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()[:32] == expected, name
+    assert list(HASHES) == NAMES
+
+
 def text(name: str) -> str:
     return "\n".join(json.dumps(message, ensure_ascii=False) for message in load_session(name).messages)
 
@@ -41,7 +68,7 @@ def test_a_dozen_in_four_languages_and_a_long_one() -> None:
 
 def test_little_is_shipped() -> None:
     folder = Path(package.__file__).parent
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts) < 400_000
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts) < 150_000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,3 +185,21 @@ def test_names_times_and_models() -> None:
         load_session("order-sync-cn")
     with pytest.raises(BadInput, match="wire"):
         load_session(NAMES[0], wire="models")
+
+
+def test_a_new_session_is_told_in_a_script_and_packed(tmp_path: Path) -> None:
+    teller, packed = tmp_path / "greeting.py", tmp_path / "greeting.jsonl.gz"
+    teller.write_text(
+        "from __main__ import Story\nLANGUAGE = 'en'\ndef tell():\n"
+        "    story = Story('greeting', '/w', 'Be brief.', {'a.py': 'print(1)\\n'})\n"
+        "    story.user('Greet me.')\n    story.act('I look.', story.read('a.py'), story.edit('a.py', '1', '\"hello\"'))\n"
+        "    story.say('Done.')\n    return story\n"
+    )
+    script = Path(__file__).parents[3] / "scripts" / "story.py"
+    for _ in range(2):
+        subprocess.run([sys.executable, script, teller, packed], check=True, timeout=60)
+    header, *messages = [json.loads(line) for line in gzip.decompress(packed.read_bytes()).splitlines()]
+    assert header["truth"]["files_modified"] == ["a.py"]
+    assert [line["message"]["role"] for line in messages] == ["system", "user", "assistant", "tool", "tool", "assistant"]
+    assert messages[3]["message"]["content"] == "1\tprint(1)\n2\t"
+    assert [line["at"] for line in messages] == sorted(line["at"] for line in messages)

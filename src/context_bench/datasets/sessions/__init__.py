@@ -1,4 +1,4 @@
-"""Recorded-looking sessions of our own: coding agents at work, told by hand and by seed, free to use. Nothing is fetched.
+"""Synthetic sessions of coding agents at work, written by hand and by seed, free to use. Nothing is fetched.
 
 ```python
 from context_bench.datasets import sessions
@@ -7,15 +7,18 @@ sessions.bundled()                                            # ["bundled:sessio
 sessions.load_session("bundled:sessions/lagerverwaltung-de")  # a core.session.Session
 ```
 
-Each only ever appends to its history, so an unchanged replay has a prefix stability of 1. `session.meta["truth"]` says what is true of the
-story: files created, modified, deleted, only read; what is open; decisions, errors, facts; what was said first and taken back later.
+Each only ever appends to its history, so an unchanged replay has a prefix stability of 1. `session.meta["truth"]` is the ground
+truth: files created, modified, deleted, only read; open tasks; decisions, errors, facts; statements that were taken back later.
+A file holds one session, a line a message; `scripts/story.py` writes new ones.
 """
 
 from __future__ import annotations
 
-import importlib
+import gzip
+import json
 from dataclasses import replace
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from context_bench.core.conversation import to_body
@@ -23,28 +26,28 @@ from context_bench.core.errors import UnknownName
 from context_bench.core.session import Session, SessionRequest, conversation
 
 PREFIX = "bundled:sessions/"
-_STORIES = {
-    "invoice-service-en": "invoice_en",
-    "lagerverwaltung-de": "warehouse_de",
-    "rate-limiter-en": "gateway_en",
-    "upload-traversal-en": "uploads_en",
-    "search-latency-en": "search_en",
-    "address-migration-en": "addresses_en",
-    "react-upgrade-en": "upgrade_en",
-    "cluster-move-en": "cluster_en",
-    "statement-import-en": "statements_en",
-    "notice-refactor-en": "notices_en",
-    "order-sync-zh": "orders_zh",
-    "clinic-booking-ar": "clinic_ar",
-}
-#: The model that the stories name; a replay names its own.
+_NAMES = (
+    "invoice-service-en",
+    "lagerverwaltung-de",
+    "rate-limiter-en",
+    "upload-traversal-en",
+    "search-latency-en",
+    "address-migration-en",
+    "react-upgrade-en",
+    "cluster-move-en",
+    "statement-import-en",
+    "notice-refactor-en",
+    "order-sync-zh",
+    "clinic-booking-ar",
+)
+#: The model that the sessions name; a replay names its own.
 MODEL = "gpt-4.1"
 _MARK = {"type": "ephemeral"}
 
 
 def bundled() -> list[str]:
     """Names of the sessions that come with the package; the first is by far the longest."""
-    return [PREFIX + name for name in _STORIES]
+    return [PREFIX + name for name in _NAMES]
 
 
 def load_session(name: str, *, wire: str = "openai-chat", model: str = MODEL) -> Session:
@@ -54,39 +57,35 @@ def load_session(name: str, *, wire: str = "openai-chat", model: str = MODEL) ->
     Raises `UnknownName`, and `BadInput` for a wire that is none.
     """
     short = name.removeprefix(PREFIX)
-    if short not in _STORIES:
+    if short not in _NAMES:
         raise UnknownName("session", name, bundled())
-    return _told(short, wire, model)
-
-
-@lru_cache(maxsize=16)
-def _story(name: str) -> Any:
-    return importlib.import_module(f"context_bench.datasets.sessions.{_STORIES[name]}").tell()
-
-
-def _told(name: str, wire: str, model: str) -> Session:
-    from context_bench.datasets.sessions.story import tools
-
-    story = _story(name)
+    header, *lines = _lines(short)
+    messages = [line["message"] for line in lines]
     params = {"max_tokens": 8192} if wire == "anthropic" else {"tool_choice": "auto"}
-    requests = conversation(story.messages, model=model, tools=tools(), params=params)
-    sent = [time for time, message in zip(story.at, story.messages, strict=True) if message["role"] == "assistant"]
+    requests = conversation(messages, model=model, tools=header["tools"], params=params)
+    sent = [line["at"] for line in lines if line["message"]["role"] == "assistant"]
     for request, at in zip(requests, sent, strict=True):
         request.at, request.exact = round(at - sent[0], 3), True
-    module = importlib.import_module(f"context_bench.datasets.sessions.{_STORIES[name]}")
     meta = {
         "format": "bundled",
         "reconstructed": False,
         "synthetic": True,
-        "language": module.LANGUAGE,
-        "cwd": story.cwd,
-        "truth": story.told(),
+        "language": header["language"],
+        "cwd": header["cwd"],
+        "truth": header["truth"],
         "skipped": {},
     }
-    session = Session(PREFIX + name, PREFIX + name, "openai-chat", requests, meta)
+    session = Session(PREFIX + short, PREFIX + short, "openai-chat", requests, meta)
     if wire == "anthropic":
         return replace(session, wire=wire, requests=[_marked(request) for request in requests])
     return session.on(wire)
+
+
+@lru_cache(maxsize=16)
+def _lines(name: str) -> list[Any]:
+    """The lines of a session's file: its header (language, folder, tools, truth), then each message with the second of its writing."""
+    data = (files(__package__) / f"{name}.jsonl.gz").read_bytes()
+    return [json.loads(line) for line in gzip.decompress(data).splitlines()]
 
 
 def _marked(request: SessionRequest) -> SessionRequest:

@@ -1,16 +1,23 @@
-"""Writes down a coding session that never happened: the files are real (to the story), so that what is read, found and edited always fits.
+"""Write a synthetic coding session: real files in a workspace, so that whatever is read, found and edited always fits.
 
-A story is told turn by turn: `user` speaks, `act` says something and calls tools, `say` ends a turn. Reading, searching and editing work on
-the story's own workspace; only the output of commands is given by the teller. The same story is the same bytes in every process.
+    python scripts/story.py MY_SESSION.py src/context_bench/datasets/sessions/NAME.jsonl.gz
+
+`MY_SESSION.py` defines `LANGUAGE` and `tell()`, which returns a `Story`: `user` speaks, `act` says something and calls tools, `say`
+ends a turn. Reading, searching and editing work on the story's own workspace; only the output of commands is given by hand. The same
+story is the same bytes in every process. Its name is then added to the list in `datasets/sessions/__init__.py`.
 """
 
 from __future__ import annotations
 
 import difflib
+import gzip
 import json
 import re
+import runpy
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -217,3 +224,16 @@ class Story:
             "open": [todo["content"] for todo in self._todos if todo["status"] != "completed"],
             **self.truth,
         }
+
+
+def packed(story: Story, language: str) -> bytes:
+    """The file of a session: a header, then a line for each message with the second of its writing."""
+    header = {"language": language, "cwd": story.cwd, "tools": tools(), "truth": story.told()}
+    messages = ({"at": at, "message": message} for at, message in zip(story.at, story.messages, strict=True))
+    lines = (json.dumps(line, ensure_ascii=False) for line in (header, *messages))
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0)
+
+
+if __name__ == "__main__":
+    made = runpy.run_path(sys.argv[1])
+    Path(sys.argv[2]).write_bytes(packed(made["tell"](), made["LANGUAGE"]))
