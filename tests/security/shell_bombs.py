@@ -8,7 +8,7 @@ A = "a" * 40
 #: What the bombs find: lines that patterns take long over, a file of many lines, one long line, names with many equal letters.
 FILES = {
     "one.txt": (A + "\n").encode() * 40,
-    "many.txt": b"x = 1\n" * 20_000,
+    "many.txt": b"x = 1\n" * 3_000,
     "long.txt": b"a" * 200_000 + b"\n",
     **{f"dir/{'a' * 30}/{'a' * 20}{number}.py": b"x\n" for number in range(200)},
 }
@@ -33,7 +33,7 @@ SHAPES: dict[str, Shape] = {
     "braces quoted": lambda n: "cat " + "\\{a,b\\}" * n,
     "ranges side by side": lambda n: "cat " + "{1..1000}" * n,
     "ranges upside down": lambda n: "cat " + "{999999..999000}" * n,
-    "ranges in a loop": lambda n: "for i in {1..300}; do " * min(n, 9) + "cat a{1..900}; " + "done; " * min(n, 9),
+    "ranges in a loop": lambda n: "for i in {1..300}; do " * min(n, 9) + "cat a{1..90}; " + "done; " * min(n, 9),
     # variables and sums
     "a variable twice": _twice('A="$A$A"; ', "A=x; "),
     "a variable and itself": _twice("A+=$A; ", "A=x; "),
@@ -41,6 +41,7 @@ SHAPES: dict[str, Shape] = {
     "a variable trimmed": lambda n: "A=" + "a" * n + "; echo ${A%%*a*a*a*b} ${A##*a*a*a*b}",
     "a variable in many words": lambda n: "A=" + "a" * n + "; cat" + " $A" * n,
     "a variable split": lambda n: 'A="' + "a " * n + '"; cat' + " $A" * (n // 8 + 1),
+    "a string of variables": lambda n: 'A=a; echo "' + "$A" * n * 10 + '"',
     "sums": _twice("A=$((A*A)); ", "A=99; "),
     "sums in sums": lambda n: "echo " + "$((1+" * n + "1" + "))" * n,
     "arguments": lambda n: "f() { " * 2 + "f $@ $@; " + "}; " * 2 + "f " + "a " * n,
@@ -73,6 +74,7 @@ SHAPES: dict[str, Shape] = {
     "a glob of stars": lambda n: "ls dir/" + "a" * 20 + "*a" * n + "*b/*",
     "stars of find": lambda n: "find . -name '" + "*a" * n + "*b'",
     "a case of stars": lambda n: "case " + "a" * n * 4 + " in " + "*a" * n + "*b) cat one.txt;; esac",
+    "patterns of a case": lambda n: "case x in " + "a|" * n * 4 + "a) cat one.txt;; esac",
     "stars of two levels": lambda n: "find . -path '" + "**/" * n + "b'",
     "braces of ripgrep": lambda n: "rg --files -g '" + "{a,b}" * n + "'",
     "folders": lambda n: "cd dir; " * n + "cat a.py",

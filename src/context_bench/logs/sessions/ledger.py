@@ -9,6 +9,7 @@ from typing import Literal
 
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.traces.calls import Workspace, command_of, events_of_call, parts_of
 from context_bench.logs.traces.paths import cleaned, is_absolute, root_of
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed

@@ -7,7 +7,6 @@ the pipe was read. Nothing is executed. Where lines cannot be told, the answer i
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from context_bench.logs.repo import FilesByPath
 from context_bench.logs.shell.budget import Budget, TooLarge
@@ -33,13 +32,13 @@ def read_shell(
 
     `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay (left out:
     `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says. `None`: not
-    recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log this is one of. Never raises, whatever the text; needs the packages of the extra `traces`.
+    recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one of; left out: on this one
+    alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
     from context_bench.logs.shell.interpreters import named_files
     from context_bench.logs.shell.running import Shell
 
-    begun = (budget or Budget.of_log()).of_command()
-    left = replace(begun)
+    left = Budget() if budget is None else budget.lend()
     files = Files(repo, cwd, root, output or "", left)
     shell = Shell(files)
     status: int | None = None
@@ -68,7 +67,7 @@ def read_shell(
     else:
         _from_output(found, files, stream, output)
     if budget is not None:
-        budget.pay(begun, left)
+        budget.take_back(left)
     found.too_large = left.over
     found.ok = bool(found.reads) or exit_code in (None, 0)
     found.kind = _kind(found, shell.kinds)

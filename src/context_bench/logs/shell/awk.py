@@ -214,7 +214,8 @@ class Awk:
         """What it prints for these files."""
         out: list[Part] = []
         for pattern in self.patterns:
-            pattern.prepare([line.text or "" for _, lines in files for line in lines], self.budget)
+            texts = [line.text or "" for _, lines in files for line in lines]
+            pattern.prepare(texts, len("".join(texts)), self.budget)
         self.budget.step(sum(len(lines) for _, lines in files) * (LINE + len(self.program) // 2))
         number = 0
         for name, lines in files:

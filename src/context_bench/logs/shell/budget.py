@@ -17,7 +17,7 @@ class TooLarge(Exception):
     """The command would cost more to read than it may: what it shows is unknown."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Budget:
     """What may still be spent on one command."""
 
@@ -33,15 +33,18 @@ class Budget:
         """What may be spent on all commands of a log."""
         return cls(made=4 << 30, steps=10_000_000_000)
 
-    def of_command(self) -> Budget:
-        """The part of a log's budget that its next command may spend."""
-        own = Budget()
-        return Budget(min(own.made, self.made), min(own.steps, self.steps))
+    def lend(self) -> Budget:
+        """What the next command of this log may spend; what it did not spend is given back."""
+        lent = Budget()
+        lent.made, lent.steps = min(lent.made, self.made), min(lent.steps, self.steps)
+        self.made -= lent.made
+        self.steps -= lent.steps
+        return lent
 
-    def pay(self, begun: Budget, left: Budget) -> None:
-        """Take what a command spent: it had `begun`, and has `left`."""
-        self.made -= begun.made - left.made
-        self.steps -= begun.steps - left.steps
+    def take_back(self, left: Budget) -> None:
+        """Take back what a command did not spend."""
+        self.made += left.made
+        self.steps += left.steps
 
     def make(self, characters: int, pieces: int = 0) -> None:
         """Pay for characters about to be made, and for words or lines about to be (`pieces`)."""

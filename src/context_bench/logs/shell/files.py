@@ -125,9 +125,7 @@ def split(path: str, blob: bytes) -> list[Line]:
 class Files:
     """The file system one command works on: the repository, what the command itself changed, and its pipes."""
 
-    def __init__(
-        self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "", budget: Budget | None = None
-    ) -> None:
+    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "", budget: Budget | None = None) -> None:
         """`output`: what was printed; where nobody knows which files there are, it says which there are not."""
         self.budget = budget or Budget()
         self.tree = tree_of(repo) if repo is not None else None

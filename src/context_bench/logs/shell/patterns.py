@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
@@ -82,30 +83,29 @@ class Pattern:
 
     def __init__(self, compiled: re.Pattern[str], ways: Ways, linear: str | None) -> None:
         """`linear`: the same pattern for RE2, if it can be written so."""
-        self._found = compiled.search
+        self._search = compiled.search
         self._subn = compiled.subn
         self._linear = linear
         self._ways = ways
         self._budget = Budget()
-        self._careful = True
-
-    def prepare(self, texts: list[str], budget: Budget) -> None:
-        """Get ready for a look at these texts, and pay for it."""
-        size = sum(map(len, texts)) + len(texts)
-        self._budget = budget
-        self._careful = self._ways.steps(max(map(len, texts), default=0)) > _QUICK
-        budget.step(size)
-
-    def found(self, text: str) -> bool:
+        self.found: Callable[[str], object] = self._found
         """Whether it matches somewhere in a text."""
-        if not self._careful:
-            return self._found(text) is not None
+
+    def prepare(self, texts: list[str], size: int, budget: Budget) -> Callable[[str], object]:
+        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one of them."""
+        self._budget = budget
+        budget.step(size)
+        if self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK:
+            self.found = self._search
+        return self.found
+
+    def _found(self, text: str) -> bool:
         if any(part not in text for part in self._ways.needed):
             return False
         steps = self._ways.steps(len(text))
         if steps <= _QUICK or (steps <= _SLOW and steps <= self._budget.steps // 64):
             self._budget.step(min(int(steps), 64 * len(text)))
-            return self._found(text) is not None
+            return self._search(text) is not None
         return self._found_linearly(text)
 
     def replaced(self, replacement: str, text: str, once: bool) -> tuple[str, int]:

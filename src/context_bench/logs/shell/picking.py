@@ -75,7 +75,9 @@ def head(call: Call) -> Result:
     count = given.get("n", "lines") or "10"
     if not re.fullmatch(r"-?\d{1,9}", size if size is not None else count):
         raise Blur
-    return _per_file(call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget))
+    return _per_file(
+        call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
+    )
 
 
 def _first_lines(stream: Stream, count: int, budget: Budget) -> Stream:

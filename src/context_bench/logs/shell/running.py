@@ -98,7 +98,8 @@ class Shell:
     def call(self, argv: list[str], stdin: Stream | None) -> Result:
         """Run a simple command. What it does to lines and cannot be followed leaves them unknown."""
         self._step()
-        self.files.budget.look(len(stdin.parts) if stdin is not None else 0)
+        if stdin is not None:
+            self.budget.look(len(stdin.parts))
         if not argv:
             raise Blur
         name = argv[0].replace("\\", "/").rsplit("/", 1)[-1]
@@ -144,7 +145,8 @@ class Shell:
 
     def kept(self) -> dict[str, str]:
         """The variables as they are, for later."""
-        self.budget.look(len(self.variables))
+        if self.variables:
+            self.budget.look(len(self.variables))
         return dict(self.variables)
 
     def restore(self, variables: dict[str, str]) -> None:

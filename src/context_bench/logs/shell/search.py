@@ -51,14 +51,12 @@ class Search:
     show: str = "lines"
     """"lines", "files", "missing" (names of files without a match), "count", "only" (the match alone), "nothing"."""
 
-    def hits(self, lines: list[Line]) -> list[int]:
+    def hits(self, texts: list[str], matches: Callable[[str], object]) -> list[int]:
         found: list[int] = []
-        for at, line in enumerate(lines):
+        for at, text in enumerate(texts):
             if self.most is not None and len(found) >= self.most:
                 break
-            if line.text is None:
-                raise Blur
-            if self.pattern.found(line.text.removesuffix("\r") if line.text.endswith("\r") else line.text) != self.inverted:
+            if bool(matches(text.removesuffix("\r") if text.endswith("\r") else text)) != self.inverted:
                 found.append(at)
         return found
 
@@ -227,14 +225,14 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
             missing = True
             continue
         lines = stream.texts()
-        call.files.budget.look(len(lines))
         if not stream.ordered and (search.before or search.after or search.most is not None):
             raise Blur
-        if any("\0" in (line.text or "") for line in lines):
+        texts = [line.text or "" for line in lines]
+        together = "".join(texts)
+        if "\0" in together:
             continue
-        search.pattern.prepare([line.text or "" for line in lines], call.files.budget)
-        hits = search.hits(lines)
-        if search.show in ("lines", "only"):
+        hits = search.hits(texts, search.pattern.prepare(texts, len(together), call.files.budget))
+        if hits and search.show in ("lines", "only"):
             shown_most = min(len(lines), len(hits) * (1 + search.before + search.after))
             call.files.budget.make(sum(len(lines[at].text or "") for at in hits) + shown_most * len(name), shown_most)
         if (search.show == "files" and hits) or (search.show == "missing" and not hits):

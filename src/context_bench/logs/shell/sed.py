@@ -85,7 +85,8 @@ class Sed:
             command.open = False
             for pattern in (command.pattern, *(one.pattern for one in (command.first, command.second) if one is not None)):
                 if pattern is not None:
-                    pattern.prepare([line.text or "" for line in lines], self.budget)
+                    texts = [line.text or "" for line in lines]
+                    pattern.prepare(texts, len("".join(texts)), self.budget)
         if len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS:
             raise Blur
         self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
@@ -188,7 +189,7 @@ def _at(address: Address, number: int, last: bool, line: Line) -> bool:
         return number == address.number if address.step <= 0 else number >= address.number and (number - address.number) % address.step == 0
     if address.pattern is None or line.text is None:
         raise Blur
-    return address.pattern.found(line.text)
+    return bool(address.pattern.found(line.text))
 
 
 def _selected(command: Command, number: int, last: bool, line: Line) -> bool:

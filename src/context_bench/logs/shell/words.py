@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MOST_WORDS = 2000
+_WORK = 400
+"""Steps that a word counts for: it is read, and looked for among the files."""
 _SPECIAL = re.compile(r"([\\*?\[\]{},~])")
 _BRACE = re.compile(r"\\.|[{},]", re.S)
 _RANGE = re.compile(r"\d{1,6}\.\.\d{1,6}")
@@ -56,6 +58,7 @@ class Words:
 
     def args(self, nodes: list[Node]) -> list[str]:
         """All arguments the words give."""
+        self.budget.step(_WORK * len(nodes))
         return [word for node in nodes for word in self.fields(node)]
 
     def one(self, node: Node) -> str:
@@ -86,7 +89,9 @@ class Words:
                 made += self._globbed(braced)
             if len(made) >= _MOST_WORDS:
                 break
-        self.budget.make(sum(map(len, made[:_MOST_WORDS])), len(made))
+        if len(made) > 1:
+            self.budget.make(sum(map(len, made[:_MOST_WORDS])), len(made))
+            self.budget.step(_WORK * len(made))
         return made[:_MOST_WORDS]
 
     def _braced(self, word: str) -> list[str]:
@@ -207,7 +212,8 @@ class Words:
         """The value of a sum or product of whole numbers and variables."""
         values = [self.variables.get(found[1], UNKNOWN) for found in _IN_SUM.finditer(text)]
         self.budget.make(sum(map(len, values)))
-        filled = _IN_SUM.sub(lambda _, each=iter(values): next(each), text)
+        each = iter(values)
+        filled = _IN_SUM.sub(lambda _: next(each), text)
         if len(filled) > _LONGEST_SUM:
             return UNKNOWN
         tokens = re.findall(r"\d+|[-+*]", filled)
