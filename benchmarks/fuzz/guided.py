@@ -27,8 +27,9 @@ LONGEST = 4096
 SLOW = 2.0
 """Seconds of processor that no input of this length may take."""
 _PIECES = [
-    b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\n", b"\r\n", b"\n\n", b"data: ", b"event: ", b"[DONE]", b"\x00", b"\xff", b"\\ud800", b"null",
-    b"-1", b"1e999", b"9223372036854775808", b"99999999999999999999", b"chunked", b"0\r\n\r\n", b"Content-Length: ", b"\x1f\x8b\x08", b"(\xb5/\xfd",
+    b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\n", b"\r\n", b"\n\n", b"data: ", b"event: ", b"[DONE]", b"\x00", b"\xff",
+    b"\\ud800", b"null", b"-1", b"1e999", b"9223372036854775808", b"99999999999999999999", b"chunked",
+    b"0\r\n\r\n", b"Content-Length: ", b"\x1f\x8b\x08", b"(\xb5/\xfd",
     b"$(", b"`", b"<<EOF\n", b"| ", b"*", b"http://", b"@", b"[::1", b"%", b"usage", b"\xe2\x80\xae", b"\xef\xbb\xbf",
 ]  # fmt: skip
 

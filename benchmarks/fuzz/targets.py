@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import judge_label, options
-from context_bench.core import clock
-from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
+from context_bench.core import actions, atoms, clock, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
 from context_bench.datasets.memory import FILES, dates, haystacks, load_memory, overlays
 from context_bench.datasets.tasks import load_tasks
+from context_bench.engine.store import encoding
 from context_bench.evaluators import (
     _calls,
     _labels,
@@ -37,7 +37,6 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.engine.store import encoding
 from context_bench.llm import chat, failures, gguf, prices, redact, retry, scripted, sse, wire
 from context_bench.llm.transport import address, connection, trouble
 from context_bench.logs import gold, read, repo, shell, symbols
