@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import judge_label, options
-from context_bench.core import actions, atoms, clock, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
+from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
+from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
@@ -37,7 +38,8 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import chat, failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import address, connection, trouble
 from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
@@ -51,7 +53,7 @@ from context_bench.systems import relay, splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
 from context_bench.tap import coding, journal, masking, matching
-from context_bench.tap import joining as increments
+from context_bench.tap.joining import Joining
 from context_bench.tap.records import SOCKET, Exchange
 from context_bench.tap.talk import Talk
 from context_bench.viewer import asking
@@ -262,12 +264,12 @@ def _talked(data: bytes) -> object:
         begun[-1].body.add(0.0, body)
         return begun[-1]
 
-    talk = Talk(begin, left.append, clock.SystemClock())
+    talk = Talk(begin, left.append, SystemClock())
     for line in _text(data).split("\n"):
         (talk.asked if line.startswith(">") else talk.answered)(line.removeprefix(">"))
     talk.over("ended")
     assert sorted(one.number for one in left) == list(range(len(begun)))
-    joined = increments.Joining()
+    joined = Joining()
     return [tried(lambda _, one=one: joined.join("a", load_json(one.body.data)), b"") for one in begun]
 
 
@@ -279,7 +281,7 @@ def _addressed(told: str) -> object:
     head = address.head_of(place, {"x-told": told.strip()})
     assert head.count(b"\n") == 1 + len({"host", "accept", "accept-encoding", "user-agent", "x-told"})
     assert 0 < place.port < 2**16
-    return chat.endpoint(told, "/v1/chat/completions"), relay.join(told, "/v1/models"), redact.bare_url(told)
+    return endpoint(told, "/v1/chat/completions"), relay.join(told, "/v1/models"), redact.bare_url(told)
 
 
 def _waits(told: str) -> object:
