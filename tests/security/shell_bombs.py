@@ -111,6 +111,8 @@ SHAPES: dict[str, Shape] = {
     "conditions": lambda n: "if [ -f one.txt ]; then " * n + "cat one.txt; " + "fi; " * n,
     "conditions nobody knows": lambda n: "if foo; then cat one.txt; else cat many.txt; " * n + "fi; " * n,
     "brackets": lambda n: "(" * n + "cat one.txt" + ")" * n,
+    "redirections of nothing": lambda n: "<a>" * n * 10,
+    "cases that never end": lambda n: "case a in a) b;;\n" * n * 4,
     "quotes": lambda n: "cat " + "\"'" * n,
     "backticks": lambda n: "echo " + "`" * n,
     "pipes": lambda n: "cat many.txt" + " | sort" * n,
