@@ -7,9 +7,11 @@ stored, and what comes in pieces is the same wherever it is cut: where that is n
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
 import io
 import random
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -64,6 +66,7 @@ CODINGS = ("gzip", "deflate", "zstd", "br", "gzip, br", "x-gzip", "identity")
 #: Where a memory's entry has its parts, as the described memories are told.
 _PATHS = {"text": "text", "score": "score", "id": "id", "source": "source.0", "time": "time"}
 _FOLDER = Path(tempfile.mkdtemp(prefix="context-bench-fuzz-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 
 
 def tried(target: Target, data: bytes) -> object:
