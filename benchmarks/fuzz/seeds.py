@@ -7,7 +7,6 @@ import io
 import json
 import random
 import struct
-import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -62,7 +61,7 @@ def _files(pattern: str, step: int = 1) -> list[bytes]:
 
 
 @cache
-def _known() -> dict[str, list[bytes]]:
+def known() -> dict[str, list[bytes]]:
     import zstandard
 
     pack = zstandard.ZstdCompressor().compress
@@ -83,14 +82,6 @@ def _known() -> dict[str, list[bytes]]:
     }
     texts = json.loads((HERE / "seeds.json").read_text("utf-8"))
     return {name: [text.encode() for text in texts.get(name, [])] + packed.get(name, []) for name in {*texts, *packed}}
-
-
-def seeds(name: str) -> list[str]:
-    """A folder with the good inputs of a target, as libFuzzer takes it."""
-    folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
-    for number, data in enumerate(_known().get(name, [])):
-        (folder / f"seed-{number}").write_bytes(data)
-    return [str(folder)]
 
 
 ODD = (

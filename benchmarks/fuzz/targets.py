@@ -1,23 +1,32 @@
 """Every parser of text from outside as a function of bytes: what `fuzz.py` drives for hours and `tests/security` for a moment.
 
-A target may refuse what it gets with one of our own errors or a `ValueError`; whatever else it raises is a finding.
+A target may refuse what it gets with one of our own errors or a `ValueError`; whatever else it raises is a finding. What is read can be
+stored, and what comes in pieces is the same wherever it is cut: where that is not so, the target raises `AssertionError`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import dataclasses
 import io
+import random
+import shutil
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from context_bench.cli import judge_label, options
 from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, usage, wordiff
+from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
 from context_bench.datasets.memory import FILES, dates, haystacks, load_memory, overlays
 from context_bench.datasets.tasks import load_tasks
+from context_bench.engine.store import encoding
 from context_bench.evaluators import (
     _calls,
     _labels,
@@ -31,7 +40,9 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, gguf, hop, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import coding, failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm.chat import endpoint
+from context_bench.llm.transport import address, connection, trouble
 from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
 from context_bench.logs.solved import read as solved
@@ -44,6 +55,9 @@ from context_bench.systems import splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
 from context_bench.tap import masking, matching
+from context_bench.tap.joining import Joining
+from context_bench.tap.records import SOCKET, Exchange
+from context_bench.tap.talk import Talk
 from context_bench.viewer import asking
 
 Target = Callable[[bytes], object]
@@ -52,6 +66,7 @@ CODINGS = ("gzip", "deflate", "zstd", "br", "gzip, br", "x-gzip", "identity")
 #: Where a memory's entry has its parts, as the described memories are told.
 _PATHS = {"text": "text", "score": "score", "id": "id", "source": "source.0", "time": "time"}
 _FOLDER = Path(tempfile.mkdtemp(prefix="context-bench-fuzz-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 
 
 def tried(target: Target, data: bytes) -> object:
@@ -111,33 +126,178 @@ def _examples(path: Path) -> object:
     return [sum(1 for _ in load(str(path)).examples()), load(str(path)).manifest()]
 
 
+def _pieces(data: bytes) -> list[bytes]:
+    """The same bytes cut at some places, which the bytes themselves decide."""
+    rng = random.Random(zlib.crc32(data))
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 7)))
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def _storable(read: Any) -> Any:
+    """What was read, which a store can hold: numbers of 64 bits, and texts and bodies that it writes down and reads back."""
+    for number in _numbers(read):
+        assert abs(number) < 2**63, f"a number that no store holds: {number}"
+    encoding.loads(encoding.dumps(dataclasses.asdict(read)))
+    return read
+
+
+def _numbers(record: Any) -> Iterator[int]:
+    """The whole numbers of a record and of the records in it; bodies are kept as the JSON they are, whatever is in them."""
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if dataclasses.is_dataclass(one):
+                yield from _numbers(one)
+            elif isinstance(one, int) and "int" in str(field.type):
+                yield one
+
+
 def _streams(data: bytes) -> object:
-    """One reply in pieces, on each wire."""
-    half, replies = len(data) // 2, []
+    """One reply on each wire, whole and in pieces."""
+    replies = []
     for kind in WIRES:
-        reader = sse.StreamReader(kind)
-        reader.feed(data[:half])
-        reader.feed(data[half:])
-        reader.close()
-        replies += [reader.reply, reader.error]
+        told = []
+        for pieces in ([data], _pieces(data)):
+            reader = sse.StreamReader(kind)
+            for piece in pieces:
+                reader.feed(piece)
+            reader.close()
+            told.append((_storable(reader.reply), reader.error, reader.complete, reader.started))
+        assert repr(told[0]) == repr(told[1])
+        replies.append(told[0])
     return replies
 
 
 def _request(kind: str) -> Callable[[Any], object]:
     def use(body: Any) -> object:
         chat = conversation.to_chat(kind, body)
-        return wire.parse_request(kind, body), conversation.to_body(kind, chat), conversation.tools_used(chat.messages)
+        return _storable(wire.parse_request(kind, body)), conversation.to_body(kind, chat), conversation.tools_used(chat.messages)
 
     return use
 
 
 def _reply(kind: str) -> Callable[[Any], object]:
-    return lambda body: (wire.parse_reply(kind, body), conversation.reply_message(kind, body))
+    return lambda body: (_storable(wire.parse_reply(kind, body)), conversation.reply_message(kind, body))
 
 
 def _events(data: bytes) -> object:
-    half, reader = len(data) // 2, sse.EventReader()
-    return [*reader.feed(data[:half]), *reader.feed(data[half:])]
+    told = []
+    for pieces in ([data], _pieces(data)):
+        reader = sse.EventReader()
+        told.append([event for piece in pieces for event in reader.feed(piece)])
+    assert told[0] == told[1]
+    return told[0]
+
+
+def _decoded(pieces: list[bytes], name: str) -> bytes | None:
+    """What a body in pieces is without its coding; `None` if it is none. What was read before it broke is not compared."""
+    try:
+        decoder = coding.Decoder(name)
+        return b"".join([decoder.feed(piece) for piece in pieces])
+    except ValueError:
+        return None
+
+
+def _codings(data: bytes) -> object:
+    if not data:
+        return None
+    name, body = CODINGS[data[0] % 7], data[1:]
+    assert _decoded([body], name) == _decoded([piece for piece in _pieces(body) if piece], name)
+    return hop.unpacked(body, CODINGS[data[0] % 4])
+
+
+class _Wire(asyncio.Transport):
+    """The other side of a connection, that says what it is told to."""
+
+    closed = False
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
+class _Pool:
+    def kept(self, *_: object) -> None:
+        pass
+
+    lost = kept
+
+
+def _answered(pieces: list[bytes]) -> tuple[Any, ...]:
+    """What comes of a reply: status, headers and body, or the trouble."""
+    buffer, wire = bytearray(2**16), _Wire()
+    made = connection.Connection(_Pool(), ("h", 1, False), buffer)  # type: ignore[arg-type]
+    made.connection_made(wire)
+    response = made.ask(b"")
+    for piece in pieces:
+        for start in range(0, len(piece), len(buffer)):
+            part = piece[start : start + len(buffer)]
+            if not wire.closed:
+                buffer[: len(part)] = part
+                made.buffer_updated(len(part))
+    made.connection_lost(None)
+    try:
+        return response.status, dict(response.headers), _run(response.read(2**24))
+    except trouble.Trouble as error:
+        return (type(error).__name__,)
+
+
+def _run(waiting: Any) -> Any:
+    """The result of what never has to wait."""
+    try:
+        waiting.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("the reply is over, and somebody waits for more")
+
+
+def _transported(data: bytes) -> object:
+    whole, cut = _answered([data]), _answered([piece for piece in _pieces(data) if piece])
+    # what follows a reply at once makes it none; what comes later ends the connection alone
+    assert whole == cut or ("NotHttp",) in (whole, cut), (whole, cut)
+    return whole
+
+
+def _talked(data: bytes) -> object:
+    """One WebSocket: lines of the client begin with ">"; each request is recorded once, whatever is said."""
+    begun: list[Exchange] = []
+    left: list[Exchange] = []
+
+    def begin(body: bytes) -> Exchange:
+        begun.append(Exchange(len(begun), "x", SOCKET, "/v1/responses", [], matching.Match(None, "mark"), 0.0, 0.0))
+        begun[-1].body.add(0.0, body)
+        return begun[-1]
+
+    talk = Talk(begin, left.append, SystemClock())
+    for line in _text(data).split("\n"):
+        (talk.asked if line.startswith(">") else talk.answered)(line.removeprefix(">"))
+    talk.over("ended")
+    assert sorted(one.number for one in left) == list(range(len(begun)))
+    joined = Joining()
+    return [tried(lambda _, one=one: joined.join("a", load_json(one.body.data)), b"") for one in begun]
+
+
+def _addressed(told: str) -> object:
+    try:
+        place = address.address_of(told)
+    except trouble.Unusable as refused:
+        raise ValueError from refused
+    head = address.head_of(place, {"x-told": told.strip()})
+    assert head.count(b"\n") == 1 + len({"host", "accept", "accept-encoding", "user-agent", "x-told"})
+    assert 0 < place.port < 2**16
+    return endpoint(told, "/v1/chat/completions"), relay.join(told, "/v1/models"), redact.bare_url(told)
 
 
 def _waits(told: str) -> object:
@@ -233,10 +393,13 @@ TARGETS: dict[str, Target] = {
     "replies": _of_json(*map(_reply, WIRES)),
     "failures": _failure,
     "retry-after": _of_text(_waits),
-    "codings": lambda data: [hop.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None,
+    "codings": _codings,
+    "transport": _transported,
+    "websocket": _talked,
+    "urls": _of_text(_addressed),
     "headers": _of_text(_headers),
     "splices": _spliced,
-    "tap-records": _of_object(usage.forwarded_of),
+    "tap-records": _of_object(lambda given: _storable(usage.forwarded_of(given))),
     # data sets
     "jsonl": _rows("rows.jsonl"),
     "json": _rows("rows.json"),
@@ -311,3 +474,9 @@ TARGETS: dict[str, Target] = {
     "masking": _of_text(lambda told: masking.mask_private(masking.mask_text(told))),
     "shown": _of_text(_shown),
 }
+
+#: The targets nearest to the network, which `make fuzz` drives and the suite drives for a moment.
+NEAR = (
+    *("sse", "streams", "requests", "replies", "failures", "retry-after", "codings", "headers", "tap-records", "transport", "websocket"),
+    *("urls", "json", "gzip", "zstd", "answers", "answer-lines", "sessions", "traces", "shell"),
+)

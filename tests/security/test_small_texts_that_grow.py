@@ -32,6 +32,9 @@ TOML = {
     "a long key": "a." * 100_000 + "a = 1",
     "a long key of texts": "'a'.\"b\" . " * 50_000 + "a = 1",
     "a long header": "[" + "a." * 100_000 + "a]",
+    "behind a text that ends with a quote of its own": 'x = {a = """"b"""", ' + "a." * 100_000 + "a = 1}",
+    "quotes that nothing closes": '\\"' * 200_000 + DEEP,
+    "texts that nothing closes": 'x = """\\"""\\"""' * 50_000,
     "in a table": "x = {" + "a." * 100_000 + "a = 1}",
 }
 LAUGHS = "a0: &x0 [x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 10))

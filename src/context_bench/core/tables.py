@@ -11,7 +11,8 @@ _MOST_PARTS = 100
 #: Values that a YAML text may stand for, aliases written out; characters of one.
 _MOST_VALUES, _LONGEST_YAML = 100_000, 2**20
 _DEEPEST = 100
-_TEXTS = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL)
+# A text that is not closed goes on to its end all the same: to try it again from the next quote would take the square of the length.
+_TEXTS = re.compile(r'''"""(?:[^\\]|\\.)*?(?:"{3,5}|\Z)|\'\'\'.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL)
 _KEYS = re.compile(r"[^=,{}\[\]\n]+")
 
 

@@ -20,6 +20,7 @@ import fnmatch
 import gzip
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -223,7 +224,7 @@ def _zipped(file: IO[bytes], pattern: str, where: str) -> Iterator[dict[str, Any
 def _json(file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
     """A list of objects, read as far as it is wanted; else one object per line or one document, told apart by the first line."""
     head = b""
-    while (len(head) < len(codecs.BOM_UTF8) or not _begun(head)) and (more := file.read(_CHUNK)):
+    while (len(head) < len(codecs.BOM_UTF8) or not _begun(head)) and (more := file.read(_next(len(head)))):
         head += more
         if len(head) > PIECE_LIMIT:
             raise _too_large(where, "the space before the first value")
@@ -232,9 +233,11 @@ def _json(file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
         yield from _array(head.lstrip()[1:], file, where)
         return
     lines, begun = _lines(head, file, where), []
+    filled = 0
     for line in lines:
         begun.append(line)
-        if sum(1 for each in begun if each.strip()) == 2:
+        filled += bool(line.strip())
+        if filled == 2:
             break
     first = next((line for line in begun if line.strip()), b"")
     if _is_object(first) and begun[-1].strip() and begun[-1] is not first:
@@ -281,19 +284,23 @@ def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]
     decode = codecs.getincrementaldecoder("utf-8")().decode
     parse = _JSON.raw_decode
     number, ended, between = 0, False, False
+    at = 0  # what is before it is done with; to take that away after each item would copy the rest as often
     try:
         text = decode(head)
         while True:
-            text = text.lstrip()
-            if text.startswith("]"):
+            at = _after_blanks(text, at)
+            if text.startswith("]", at):
                 return
-            if between and text:
-                if not text.startswith(","):
+            if between and at < len(text):
+                if not text.startswith(",", at):
                     raise BadInput(f"{where}: not JSON after item {number} of the list (expected a comma or a bracket)")
-                text, between = text[1:].lstrip(), False
+                at, between = _after_blanks(text, at + 1), False
             try:
-                value, end = parse(text)
+                value, end = parse(text, at)
             except (ValueError, RecursionError) as error:
+                if at:
+                    text, at = text[at:], 0
+                    continue
                 if ended:
                     raise BadInput(f"{where}: not JSON in item {number + 1} of the list ({_reason(error)})") from error
                 if len(text) > PIECE_LIMIT:
@@ -304,9 +311,14 @@ def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]
             if not isinstance(value, dict):
                 raise BadInput(f"{where}: item {number + 1} of the list is {type(value).__name__}; expected an object")
             yield value
-            number, text, between = number + 1, text[end:], True
+            number, at, between = number + 1, end, True
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: item {number + 1} of the list is not UTF-8; save the file as UTF-8") from error
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
 
 
 def _documents(text: str, where: str) -> Iterator[dict[str, Any]]:
@@ -320,6 +332,7 @@ def _documents(text: str, where: str) -> Iterator[dict[str, Any]]:
     yield from lists[0] if lists else [value]
 
 
+_BLANKS = re.compile(r"\s*")
 _WRAPPERS = ("data", "rows", "examples", "instances", "items", "records")
 
 

@@ -185,4 +185,6 @@ def _words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_TAGS.sub(" ", text).split())
+    # no tag ends behind the last ">": to look for its end from each "<" there would take the square of the length
+    tagged, end, rest = text.rpartition(">")
+    return " ".join((_TAGS.sub(" ", tagged + end) + rest).split())

@@ -261,10 +261,18 @@ def test_where_files_that_are_not_there_were_looked_for() -> None:
 
 
 def test_hostile_patterns_do_not_hang() -> None:
-    long = Snapshot({"a": b"a" * 100_000})
-    assert read_shell("grep -E '(a+)+$b' a", "", long).reads == {"a": "unknown"}
-    assert read_shell("grep 'a*a*a*a*a*b' a", "", long).reads == {"a": "unknown"}
-    assert read_shell("sed -n 's/a*a*a*a*b//p' a", "", long).reads == {"a": "unknown"}
+    long = Snapshot({"a": b"a" * 100_000, "b": b"b" + b"a" * 100_000})
+    for pattern in ("(a+)+c", "a*a*a*a*a*b", "(a|aa)+c", "(a|aa)+c$", "a?a?a?a?a?a?a?a?c"):
+        assert read_shell(f"grep -E '{pattern}' a", "", long).reads == {}  # a match needs a letter that is not there
+    assert read_shell("sed -n 's/a*a*a*a*b//p' a", "", long).reads == {}
+    # what is needed is there, at the wrong place: seen without backtracking
+    assert read_shell("grep -E '(a+)+(a|aa)+b' b", "", long).reads == {}
+    assert read_shell("grep -wE '(a|aa)+ab' b", "", long).reads == {}
+    assert read_shell("grep -E '(b|bb)(a|aa)+$' b", "", long).reads == {"b": ((1, 1),)}
+    # nobody knows, or would take too long to tell
+    assert read_shell("grep -P '(?:a+)+(?!c)b' b", "", long).reads == {"b": "unknown"}
+    assert read_shell("grep '\\(a*\\)*\\1b' b", "", long).reads == {"b": "unknown"}
+    assert read_shell("sed -n 's/a*a*a*a*b$//p' b", "", long).reads == {"b": "unknown"}
     assert read_shell(":(){ :|:& };:", "", REPO).reads == {}
     assert read_shell("(" * 5000, "", REPO).reads == {}
     assert read_shell("$(" * 300 + ")" * 300, "", REPO).reads == {}

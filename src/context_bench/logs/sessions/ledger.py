@@ -9,6 +9,7 @@ from typing import Literal
 
 from context_bench.core.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.core.probes import Source
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.traces.calls import Workspace, command_of, events_of_call, parts_of
 from context_bench.logs.traces.paths import cleaned, is_absolute, root_of
 from context_bench.logs.traces.recording import ToolCall, mapping, parsed
@@ -133,20 +134,21 @@ def _below(path: str, root: str | None) -> str:
 def acts_of(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Iterator[tuple[int, int, str, str]]:
     """(message, number of the call in it, act, path as written) of everything that the calls did."""
     outputs = {m.get("tool_call_id"): message_text(m) for m in messages if m.get("role") in ("tool", "function")}
+    budget = Budget.of_log()
     for at, message in enumerate(messages):
         for number, raw in enumerate(tool_calls_of(message)):
             call = ToolCall(str(raw["name"]), parsed(raw["arguments"]), raw["id"], outputs.get(raw["id"]), cwd=cwd)
-            for act, path in _of_call(call, cwd):
+            for act, path in _of_call(call, cwd, budget):
                 yield at, number, act, path
 
 
-def _of_call(call: ToolCall, cwd: str | None) -> Iterator[tuple[str, str]]:
+def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[str, str]]:
     place = Workspace(cwd)
     row, _ = place.vocabulary.find(call.tool)
     if row is not None and row.kind_of(call.arguments) == "exec":
         commands = [(part, command) for part in parts_of(call, row) if (command := command_of(part, row)) is not None]
         for part, command in commands:
-            yield from _of_command(command, part, cwd)
+            yield from _of_command(command, part, cwd, budget)
         if commands:
             return
     for event in events_of_call(call, 1, place):
@@ -170,17 +172,19 @@ def _edit(call: ToolCall, path: str) -> Act:
     return "whole" if whole and not _REPLACED.search((call.output or "")[:400]) else "part"
 
 
-def _of_command(command: str, call: ToolCall, cwd: str | None) -> Iterator[tuple[str, str]]:
+def _of_command(command: str, call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[str, str]]:
     from context_bench.logs.traces import outputs
 
     text, code, _ = outputs.unwrapped(call.output) if call.output is not None else (None, None, False)
     try:
         from context_bench.logs.shell import read_shell
 
-        found = read_shell(command, cwd or "", None, output=text, exit_code=code)
+        found = read_shell(command, cwd or "", None, output=text, exit_code=code, budget=budget)
     except ImportError:
         yield "unread", "commands, for want of the extra `traces`"
         return
+    if found.too_large:
+        yield "unread", "commands too large to read"
     for path in found.reads:
         if cleaned(path) and path != ".":
             yield "read", path

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 
 from context_bench.logs.repo import FilesByPath
+from context_bench.logs.shell.budget import Budget, TooLarge
 from context_bench.logs.shell.files import Files
 from context_bench.logs.shell.model import Blur, Kind, Line, Ranges, Read, ShellReads, Some, Stop, Stream, ranges_of
 
-__all__ = ["Ranges", "Read", "ShellReads", "read_shell"]
+__all__ = ["Budget", "Ranges", "Read", "ShellReads", "read_shell"]
 
 _LONGEST = 200_000
 
@@ -25,17 +26,20 @@ def read_shell(
     exit_code: int | None = None,
     *,
     root: str | None = None,
+    budget: Budget | None = None,
 ) -> ShellReads:
     """Which lines of which files `command` showed.
 
     `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay (left out:
     `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says. `None`: not
-    recorded, "": nothing was shown. Never raises, whatever the text; needs the packages of the extra `traces`.
+    recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one of; left out: on this one
+    alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
     from context_bench.logs.shell.interpreters import named_files
     from context_bench.logs.shell.running import Shell
 
-    files = Files(repo, cwd, root, output or "")
+    left = Budget() if budget is None else budget.lend()
+    files = Files(repo, cwd, root, output or "", left)
     shell = Shell(files)
     status: int | None = None
     stream = Stream([Some(None)])
@@ -44,10 +48,10 @@ def read_shell(
         if len(command) <= _LONGEST:
             stream, status = shell.source(command)
         else:
-            whole = False
+            whole, left.over = False, True
     except Stop as stop:
         stream = stop.shown
-    except (Blur, RecursionError):
+    except (Blur, RecursionError, TooLarge):
         whole = False
     if not whole:
         stream = Stream([*(Some(part.path) for part in named_files(files, command[:_LONGEST])), Some(None)])
@@ -62,6 +66,9 @@ def read_shell(
         found.listed = tuple(dict.fromkeys(part.path for part in stream.parts if isinstance(part, Line) and part.path and not part.no))
     else:
         _from_output(found, files, stream, output)
+    if budget is not None:
+        budget.take_back(left)
+    found.too_large = left.over
     found.ok = bool(found.reads) or exit_code in (None, 0)
     found.kind = _kind(found, shell.kinds)
     return found
@@ -114,7 +121,9 @@ def _from_output(found: ShellReads, files: Files, stream: Stream, output: str) -
         path = files.resolve(token)
         if path and files.is_file(path):
             names[token] = path
-    shown = Reader(files.tree, names, stream).read(output)
+    reader = Reader(files.tree, names, stream)
+    shown = reader.read(output)
+    files.budget.over = files.budget.over or reader.effort <= 0
     found.reads = {path: ranges_of(numbers) for path, numbers in shown.lines.items() if path not in shown.unknown}
     found.reads.update(dict.fromkeys(shown.unknown, "unknown"))
     found.truncated, found.mismatch = shown.truncated, shown.mismatch

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.logs.shell.budget import LINE, Budget
 from context_bench.logs.shell.model import UNKNOWN, Blur, Line, Part
-from context_bench.logs.shell.patterns import affordable, regex
+from context_bench.logs.shell.patterns import Pattern, regex
 
 _TOKENS = re.compile(
     r"""\s*(?:(?P<num>\d+)|(?P<str>"(?:[^"\\\n]|\\.)*")|(?P<name>[A-Za-z_]\w*)|(?P<op>&&|\|\||[=!<>]=|!~|\+\+|[-+*/%<>!~(),;{}$=\n]))""",
@@ -26,7 +27,7 @@ class _Rule:
 class Awk:
     """One awk program, run on files in order. `Blur` where it does more than choose and number lines."""
 
-    def __init__(self, program: str, variables: dict[str, str]) -> None:
+    def __init__(self, program: str, variables: dict[str, str], budget: Budget) -> None:
         if UNKNOWN in program:
             raise Blur
         self.variables: dict[str, Any] = {
@@ -36,7 +37,8 @@ class Awk:
         self.numeric = True
         """No rule looks at text."""
         self.numbers: list[int] = [0]
-        self.patterns: list[re.Pattern[str]] = []
+        self.patterns: list[Pattern] = []
+        self.budget = budget
         self.depth = 0
         self.rules = self._rules()
 
@@ -212,7 +214,9 @@ class Awk:
         """What it prints for these files."""
         out: list[Part] = []
         for pattern in self.patterns:
-            affordable(pattern, (line.text or "" for _, lines in files for line in lines))
+            texts = [line.text or "" for _, lines in files for line in lines]
+            pattern.prepare(texts, len("".join(texts)), self.budget)
+        self.budget.step(sum(len(lines) for _, lines in files) * (LINE + len(self.program) // 2))
         number = 0
         for name, lines in files:
             for at, line in enumerate(lines, 1):
@@ -252,7 +256,7 @@ class Awk:
         if name == "match":
             if line.text is None:
                 raise Blur
-            return node[1].search(line.text) is not None
+            return bool(node[1].found(line.text))
         if name == "!":
             return not self._value(node[1], line, values)
         if name == "&&":
@@ -270,19 +274,23 @@ class Awk:
         if not arguments:
             if verb == "printf":
                 raise Blur
+            self.budget.make(0, 1)
             return line._replace(eol=True)
         whole = any(item == ("$0",) for argument in arguments for item in argument)
         if not whole:
+            self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
             text = " ".join(self._text(argument, line, values) for argument in arguments) if verb == "print" else None
             return Line(None, 0, text)
         if line.text is None:
             return line
+        self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
         texts = [self._text(argument, line, values) for argument in arguments]
         if verb == "print":
             shown = " ".join(texts)
         else:
-            if not re.fullmatch(r"(?:[^%\n]|%-?\d*[ds]|%%)*\n", texts[0]):
+            if not re.fullmatch(r"(?:[^%\n]|%-?\d{0,4}[ds]|%%)*\n", texts[0]):
                 raise Blur
+            self.budget.make(10_000 * texts[0].count("%") if re.search(r"\d{3}", texts[0]) else 0)
             shown = re.sub(r"%(-?\d*)d", r"%\1s", texts[0])[:-1]
             try:
                 shown = shown % tuple(texts[1:])
@@ -296,6 +304,11 @@ class Awk:
         return "".join(
             (line.text or "") if item == ("$0",) else str(values[item[0]]) if isinstance(item, tuple) else str(item) for item in items
         )
+
+
+def _width(item: Any, line: Line) -> int:
+    """About the most characters that an item of a print may take."""
+    return len(line.text or "") if item == ("$0",) else len(item) if isinstance(item, str) else 20
 
 
 def _compute(operator: str, left: int, right: int) -> Any:

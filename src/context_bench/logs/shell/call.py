@@ -28,6 +28,8 @@ class Call:
         found, status = [], 0
         for name in names:
             stream = (self.stdin or Stream()) if name == "-" else self.files.open(name)
+            if stream is not None and len(names) > 1:
+                self.files.budget.make(8 * len(stream.parts))
             if stream is None:
                 status = 1
             else:

@@ -36,9 +36,9 @@ def diff(call: Call) -> Result:
         return Stream([Some(None)]) if brief else _of_both(old, new), None
     if [(line.text, line.eol) for line in sides[0]] == [(line.text, line.eol) for line in sides[1]]:
         identical = f"Files {names[0]} and {names[1]} are identical\n"
-        return (plain(identical) if given.has("s", "report-identical-files") else Stream()), 0
+        return (plain(identical, call.files.budget) if given.has("s", "report-identical-files") else Stream()), 0
     if brief:
-        return plain(f"Files {names[0]} and {names[1]} differ\n"), 1
+        return plain(f"Files {names[0]} and {names[1]} differ\n", call.files.budget), 1
     return Stream([Some(part.path, sides=sides) for part in _of_both(old, new).parts], ordered=False), 1
 
 
@@ -78,6 +78,7 @@ def comm(call: Call) -> Result:
     unsorted = any(sorted(line.text or "" for line in side) != [line.text for line in side] for side in sides)
     if unsorted and given.given:
         raise Blur
+    call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), 2 * sum(map(len, sides)))
     first, second = "" if given.has("1") else "\t", "" if given.has("2") else "\t"
     out: list[Line] = []
     for old, new in _merged(*sides):
@@ -111,6 +112,8 @@ def paste(call: Call) -> Result:
     if given.has("s", "serial", "z") or len(delimiter) != 1 or "-" in given.rest:
         raise Blur
     sides = [stream.texts() for _, stream in streams]
+    rows = max(map(len, sides), default=0)
+    call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), rows * len(sides))
     out: list[Line] = []
     for row in zip_longest(*sides):
         for column, line in enumerate(row):

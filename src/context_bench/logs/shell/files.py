@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
+from bisect import bisect_left
 from collections.abc import Collection
 from copy import copy
 from weakref import WeakKeyDictionary
 
 from context_bench.logs.repo import FilesByPath
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.shell.complaints import complaints
 from context_bench.logs.shell.model import UNKNOWN, Change, Line, Some, Stream
 
@@ -16,6 +18,7 @@ _CONTAINER_ROOTS = re.compile(r"/(?:testbed|repo|app|code|project|workspace/[^/]
 _SYSTEM = re.compile(r"/(?:usr|etc|proc|sys|dev|opt|tmp|var|lib|lib64|bin|sbin|run|mnt|nix)(?:/|$)")
 _LARGE = 16 << 20
 _KEPT = 256
+_LONGEST = 10_000
 _DRIVE = re.compile(r"([A-Za-z]):/")
 ROOT = "/\x01"
 """Where the repository lies when its real place is not known."""
@@ -122,8 +125,9 @@ def split(path: str, blob: bytes) -> list[Line]:
 class Files:
     """The file system one command works on: the repository, what the command itself changed, and its pipes."""
 
-    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "") -> None:
+    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "", budget: Budget | None = None) -> None:
         """`output`: what was printed; where nobody knows which files there are, it says which there are not."""
+        self.budget = budget or Budget()
         self.tree = tree_of(repo) if repo is not None else None
         cwd = cwd.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", cwd) else cwd
         self.absolute = cwd.startswith("/") or bool(re.match(r"[A-Za-z]:/", cwd))
@@ -146,7 +150,9 @@ class Files:
     # -- names -------------------------------------------------------------
 
     def place(self, word: str) -> str | None:
-        """The absolute path of a word."""
+        """The absolute path of a word; `None` for one that no system takes for a path."""
+        if len(word) > _LONGEST:
+            return None
         word = word.replace("\\", "/") if "\\" in word and not word.startswith("/") else word
         if word[1:3] == ":/" and _DRIVE.match(word):
             if not _DRIVE.match(self.root):
@@ -213,11 +219,14 @@ class Files:
         """All files under a directory, or the file itself."""
         if self.tree is None:
             return []
-        gone = {name for name, stream in self.written.items() if stream is None}
         if path in self.tree.paths:
-            return [path] if path not in gone else []
-        head = path + "/" if path else ""
-        return [name for name in self.tree.order if name.startswith(head) and name not in gone]
+            return [path] if self.written.get(path, True) is not None else []
+        order, head = self.tree.order, path + "/" if path else ""
+        first = bisect_left(order, head)
+        last = bisect_left(order, path + "0", first) if path else len(order)  # "0" follows "/"
+        self.budget.look(last - first + len(self.written))
+        gone = {name for name, stream in self.written.items() if stream is None}
+        return [name for name in order[first:last] if name not in gone] if gone else order[first:last]
 
     def spelled(self, base: str, path: str, below: str) -> str:
         """How a tool that was given `base` (for `path`) names the file `below`."""
@@ -231,6 +240,7 @@ class Files:
     def open(self, word: str) -> Stream | None:
         """The text of a file; `None` where there is none. Notes what it could not resolve."""
         if word in self.pipes:
+            self.budget.look(len(self.pipes[word].parts))
             return self.pipes[word]
         if UNKNOWN in word:
             return Stream([Some(None)])
@@ -249,6 +259,12 @@ class Files:
 
     def read(self, path: str, word: str) -> Stream | None:
         """The text of a file of the repository."""
+        stream = self._read(path, word)
+        if stream is not None:
+            self.budget.look(len(stream.parts) + 1)
+        return stream
+
+    def _read(self, path: str, word: str) -> Stream | None:
         if self.is_file(path) is False or (word in self._refused and path not in self.written):
             if path not in self.written:
                 self._miss(word, path)
@@ -270,6 +286,8 @@ class Files:
             return
         before = self.read(path, word) if append and stream is not None else None
         if stream is not None and before is not None:
+            self.budget.look(len(stream.parts))
+            self.budget.make(8 * (len(before.parts) + len(stream.parts)))
             stream = Stream([*before.parts, *stream.parts])
         self.written[path] = stream
         new = self.edits.get(path) == "whole" and (append or in_place)
@@ -284,7 +302,7 @@ class Files:
             return None
         if word in self._closed:
             return 1
-        self.cwd = at
+        self.cwd = at if len(at) <= _LONGEST else None
         path = self.resolve(word) if word.startswith("/") else self.resolve(".")
         if path is None or self.tree is None:
             return 0

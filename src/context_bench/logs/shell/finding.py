@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 
 from context_bench.logs.shell import options
@@ -82,12 +83,13 @@ class Find:
     """A find expression: where to look, which entries, and what to do with each."""
 
     def __init__(self, call: Call) -> None:
-        args = list(call.args)
+        args = deque(call.args)
         while args and args[0] in ("-L", "-H", "-P"):
-            args.pop(0)
+            args.popleft()
         self.bases: list[str] = []
         while args and not args[0].startswith("-") and args[0] not in ("(", "!"):
-            self.bases.append(args.pop(0))
+            self.bases.append(args.popleft())
+        self.cost = len(args) + 1
         self.bases = self.bases or ["."]
         self.args = args
         self.least, self.most = 0, 10_000
@@ -99,7 +101,7 @@ class Find:
     def _any(self) -> Test:
         tests = [self._all()]
         while self.args and self.args[0] in ("-o", "-or"):
-            self.args.pop(0)
+            self.args.popleft()
             if self.actions:
                 raise Blur
             tests.append(self._all())
@@ -113,7 +115,7 @@ class Find:
         tests: list[Test] = []
         while self.args and self.args[0] not in ("-o", "-or", ")"):
             if self.args[0] in ("-a", "-and"):
-                self.args.pop(0)
+                self.args.popleft()
                 continue
             tests.append(self._one())
         return lambda *entry: all(test(*entry) for test in tests)
@@ -121,10 +123,10 @@ class Find:
     def _value(self) -> str:
         if not self.args:
             raise Blur
-        return self.args.pop(0)
+        return self.args.popleft()
 
     def _one(self) -> Test:
-        word = self.args.pop(0)
+        word = self.args.popleft()
         if word in ("!", "-not"):
             if not self.args:
                 raise Blur
@@ -169,10 +171,10 @@ class Find:
     def _exec(self, word: str) -> Test:
         command = []
         while self.args and self.args[0] not in (";", "+"):
-            command.append(self.args.pop(0))
+            command.append(self.args.popleft())
         if not self.args or not command or word == "-execdir":
             raise Blur
-        each = self.args.pop(0) == ";"
+        each = self.args.popleft() == ";"
         self.actions.append(("each" if each else "together", command))
         return lambda *_: True
 
@@ -190,6 +192,7 @@ class Find:
                 if below == path:
                     continue
                 parts = below[len(path) :].lstrip("/").split("/")
+                call.files.budget.look(self.cost * len(parts))
                 for depth in range(1, len(parts) + 1):
                     inner = "/".join(parts[:depth])
                     if inner in seen:

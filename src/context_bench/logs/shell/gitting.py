@@ -102,7 +102,7 @@ def _blame(call: Call) -> Result:
         if not found:
             raise Blur
         last = int(found[1]) + int(found[3]) - 1 if found[2] else int(found[3])
-        stream = picking.picked(stream, int(found[1]), last)
+        stream = picking.picked(stream, int(found[1]), last, call.files.budget)
     if len(given.rest) > 1 and given.rest[0] != "HEAD":
         return stream.blurred(), 0
     parts: list[Part] = [part._replace(text=None) if isinstance(part, Line) else part for part in stream.parts]

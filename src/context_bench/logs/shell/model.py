@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+from context_bench.logs.shell.budget import Budget
+
 UNKNOWN = "\0"
 """Stands in a word for text that cannot be told; no real word can hold it."""
 
@@ -110,8 +112,9 @@ class Stream:
         return Stream([Some(path, path in weak) for path in self.files()] or [Some(None)])
 
 
-def plain(text: str) -> Stream:
+def plain(text: str, budget: Budget) -> Stream:
     """Text of no file."""
+    budget.make(2 * len(text), text.count("\n") + 1)
     parts = text.split("\n")
     eol = parts[-1] == ""
     if eol:
@@ -159,6 +162,8 @@ class ShellReads:
     """The output shows less than the command let through; the ranges hold what was shown."""
     mismatch: bool = False
     """The output is not what the command prints on this repository (edited files, for one)."""
+    too_large: bool = False
+    """Some of the command would have cost more to read than it may: what that part showed is unknown."""
     unresolved: tuple[str, ...] = ()
     """Paths that are no file of the repository, as written."""
     absent: tuple[str, ...] = ()

@@ -62,13 +62,12 @@ def parse(args: list[str], valued: str, long_valued: str = "", stop_at_first: bo
         elif arg.startswith("-") and len(arg) > 1:
             if UNKNOWN in arg:
                 raise Blur
-            letters = arg[1:]
-            while letters:
-                letter, letters = letters[0], letters[1:]
+            for place, letter in enumerate(arg[1:], 2):
                 if letter in valued:
-                    if not letters and at < len(args):
-                        letters, at = args[at], at + 1
-                    note(letter, letters)
+                    value = arg[place:]
+                    if not value and at < len(args):
+                        value, at = args[at], at + 1
+                    note(letter, value)
                     break
                 note(letter, "")
         elif arg == UNKNOWN:

@@ -18,6 +18,7 @@ def keep_lines(call: Call) -> Result:
         raise Blur
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
+    call.files.budget.make(0, len(stream.parts))
     target = given.get("o", "output") if call.name == "sort" else None
     if call.name == "tac":
         stream = Stream([line._replace(eol=True) for line in reversed(stream.texts())], stream.ordered)

@@ -21,6 +21,9 @@ _NAMED = re.compile(r"^(?P<path>[^:\n]+?)(?P<mark>[:-])(?P<number>\d{1,7})(?P=ma
 _HUNK = re.compile(r"^@@ -(\d{1,7})(?:,(\d{1,7}))? \+\d+(?:,\d+)? @@")
 _MOST = 20_000
 _SHORTEST = 2
+_MOST_SPOTS = 200
+_EFFORT = 2_000_000
+"""Lines are compared no more often than this to explain one output."""
 
 
 @dataclass
@@ -110,6 +113,7 @@ class Reader:
         self.tree, self.names, self.stream = tree, resolve, stream
         self.candidates = stream.files()
         self.weak = {part.path for part in stream.parts if isinstance(part, Some) and part.weak}
+        self.effort = _EFFORT
 
     def read(self, output: str) -> Shown:
         """The lines of files that are in it."""
@@ -199,7 +203,7 @@ class Reader:
                     if not place(False):
                         return None
                     gap, chunk = [], []
-                gap = [*gap, one]
+                gap.append(one)
             else:
                 chunk.append(one)
         if chunk:
@@ -214,17 +218,22 @@ class Reader:
             shown.how = "exact"
         return shown
 
+    def _all_fit(self, chunk: list[Expected], lines: list[str], start: int) -> bool:
+        for step, one in enumerate(chunk):
+            if not self._fits(one, lines[start + step]):
+                self.effort -= step
+                return False
+        return True
+
     def _locate(self, chunk: list[Expected], lines: list[str], at: int, floating: bool, last: bool) -> int | None:
         """Where the chunk begins at or after `at`."""
         starts: Iterable[int] = (
             [len(lines) - len(chunk)] if last and floating else range(at, len(lines) - len(chunk) + 1) if floating else [at]
         )
         for start in starts:
-            if (
-                start >= at
-                and start + len(chunk) <= len(lines)
-                and all(self._fits(one, lines[start + step]) for step, one in enumerate(chunk))
-            ):
+            if self.effort <= 0:
+                return None
+            if start >= at and start + len(chunk) <= len(lines) and self._all_fit(chunk, lines, start):
                 if last and start + len(chunk) != len(lines):
                     continue
                 return start
@@ -252,14 +261,14 @@ class Reader:
         texts = [one.text or "" for one in known]
         if texts[: len(lines) - 1] == lines[:-1] and len(lines) <= len(texts) and texts[len(lines) - 1].startswith(lines[-1]):
             return self._kept(known[: len(lines)])
-        marks = [at for at, line in enumerate(lines) if _MARKER.search(line) and line not in texts]
+        printed = frozenset(texts)
+        marks = [at for at, line in enumerate(lines) if line not in printed and _MARKER.search(line)]
         if len(marks) != 1:
             return None
         head, tail = lines[: marks[0]], lines[marks[0] + 1 :]
         while head and not head[-1]:
             head.pop()
-        while tail and not tail[0]:
-            tail.pop(0)
+        tail = tail[next((at for at, line in enumerate(tail) if line), len(tail)) :]
         cut = len(head)
         whole = texts[:cut] == head or (
             texts[: cut - 1] == head[:-1] and cut <= len(texts) and bool(head) and texts[cut - 1].startswith(head[-1])
@@ -281,7 +290,7 @@ class Reader:
         for one in known:
             by_text.setdefault(one.text or "", []).append(one)
         shown = Shown(truncated=len(lines) < len(known))
-        for line in lines:
+        for line in dict.fromkeys(lines):
             same = by_text.get(line) or by_text.get(line.removeprefix("./"))
             if not same or (shown.truncated and len(same) > 1 and line.strip() not in ("", "--")):
                 return None
@@ -384,11 +393,15 @@ class Reader:
         at = 0
         after: dict[str, int] = {}
         while at < len(lines):
+            if self.effort <= 0:
+                shown.unknown.update(path for path in names if path not in self.weak)
+                break
             if not lines[at].strip():
                 at += 1
                 continue
-            starts = [(path, number - 1) for path, (_, where) in known.items() for number in where.get(lines[at], ())]
-            length, spots = _longest(lines, at, starts[:200], blobs)
+            starts = [(path, number - 1) for path, (_, where) in known.items() for number in where.get(lines[at], ())[:_MOST_SPOTS]]
+            length, spots = _longest(lines, at, starts[:_MOST_SPOTS], blobs)
+            self.effort -= (length + 1) * len(starts)
             if not length:
                 at += 1
                 continue
@@ -416,6 +429,9 @@ class Reader:
         for path, numbers in shown.lines.items():
             texts = blobs[path]
             picked = sorted(numbers)
+            self.effort -= len(picked) * len(lines)
+            if self.effort <= 0:
+                return
             matcher = SequenceMatcher(None, [texts[number - 1] for number in picked], lines, autojunk=False)
             for block in matcher.get_matching_blocks()[:1]:
                 low, first = block.b, picked[block.a] if block.size else 0

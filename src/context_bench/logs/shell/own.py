@@ -46,6 +46,7 @@ def leave(shell: Shell, call: Call) -> Result:
 
 def evaluate(shell: Shell, call: Call) -> Result:
     """Run the arguments as a script (eval)."""
+    shell.budget.make(sum(map(len, call.args)), 1)
     return shell.source(" ".join(call.args), call.stdin)
 
 

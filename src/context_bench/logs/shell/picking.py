@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from context_bench.logs.shell import options
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Line, Part, Some, Stream, all_lines, open_ended
 
@@ -13,15 +14,15 @@ _FURTHEST = 100_000
 _new = tuple.__new__  # for lines by the thousand: half the time of `Line(…)`
 
 
-def picked(stream: Stream, first: int, last: int | None) -> Stream:
+def picked(stream: Stream, first: int, last: int | None, budget: Budget) -> Stream:
     """Lines first … last of a stream, counted from 1."""
     if last is not None and last < first:
         return Stream()
-    parts = unrolled(stream, max(first, last or 0) + 1)
+    parts = unrolled(stream, max(first, last or 0) + 1, budget)
     return cut_out(parts, stream.ordered, first, last)
 
 
-def unrolled(stream: Stream, upto: int) -> list[Part]:
+def unrolled(stream: Stream, upto: int, budget: Budget) -> list[Part]:
     """The parts, an open file among them written out up to its line `upto`."""
     if not open_ended(stream.parts):
         return stream.parts
@@ -31,6 +32,7 @@ def unrolled(stream: Stream, upto: int) -> list[Part]:
     for part in stream.parts:
         if isinstance(part, Line) and part.rest:
             fewer = upto - len(out)
+            budget.make(0, max(fewer, 1))
             path, no = part.path, part.no
             out += [_new(Line, (path, number, None, True, False)) for number in range(no, no + fewer)]
             out.append(Line(part.path, part.no + max(fewer, 0), None, rest=True))
@@ -66,26 +68,30 @@ def _counted(args: list[str]) -> list[str]:
 
 def head(call: Call) -> Result:
     """The first lines or bytes of each file."""
+    budget = call.files.budget
     args = _counted(call.args)
     given = options.parse(args, "nc", "lines bytes")
     size = given.get("c", "bytes")
     count = given.get("n", "lines") or "10"
     if not re.fullmatch(r"-?\d{1,9}", size if size is not None else count):
         raise Blur
-    return _per_file(call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count)))
+    return _per_file(
+        call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
+    )
 
 
-def _first_lines(stream: Stream, count: int) -> Stream:
+def _first_lines(stream: Stream, count: int, budget: Budget) -> Stream:
     if count < 0:
         stream.lines()
         if any(isinstance(part, Line) and part.rest for part in stream.parts):
             raise Blur
         return cut_out(stream.parts, stream.ordered, 1, max(len(stream.parts) + count, 0))
-    return picked(stream, 1, count) if count else Stream()
+    return picked(stream, 1, count, budget) if count else Stream()
 
 
 def tail(call: Call) -> Result:
     """The last lines or bytes of each file, or all from a line on."""
+    budget = call.files.budget
     args = _counted(call.args)
     if args and re.fullmatch(r"\+\d+", args[0]):
         args[0] = "-n" + args[0]
@@ -95,12 +101,12 @@ def tail(call: Call) -> Result:
     size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
     if not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count):
         raise Blur
-    return _per_file(call, given, lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count))
+    return _per_file(call, given, lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count, budget))
 
 
-def _last_lines(stream: Stream, count: str) -> Stream:
+def _last_lines(stream: Stream, count: str, budget: Budget) -> Stream:
     if count.startswith("+"):
-        return picked(stream, max(int(count), 1), None)
+        return picked(stream, max(int(count), 1), None, budget)
     number = abs(int(count))
     if number == 0:
         return Stream()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from context_bench.logs.shell import options
 from context_bench.logs.shell.awk import Awk
+from context_bench.logs.shell.budget import LINE
 from context_bench.logs.shell.call import Call, Result, joined
 from context_bench.logs.shell.files import Files
 from context_bench.logs.shell.model import Blur, Line, Part, Some, Stream, open_ended
@@ -25,7 +27,7 @@ def _changed(program: Sed, stream: Stream) -> Stream:
 
 def sed(call: Call) -> Result:
     """Files through a sed script, or changed in place."""
-    program = Sed(call.args)
+    program = Sed(call.args, call.files.budget)
     streams, status = call.inputs(program.files)
     if program.in_place:
         for name, stream in streams:
@@ -34,7 +36,7 @@ def sed(call: Call) -> Result:
     out = Stream()
     groups = [stream for _, stream in streams] if program.separate else [joined(streams)]
     for stream in groups:
-        lines = unrolled(stream, program.highest() + 1) if open_ended(stream.parts) else stream.parts
+        lines = unrolled(stream, program.highest() + 1, call.files.budget) if open_ended(stream.parts) else stream.parts
         checked = Stream(lines, stream.ordered).lines()
         if open_ended(checked[:-1]) or (not stream.ordered and program.counts()):
             raise Blur
@@ -51,7 +53,7 @@ def awk(call: Call) -> Result:
     for setting in given.values("v"):
         name, _, value = setting.partition("=")
         variables[name] = value
-    program = Awk(given.rest[0], variables)
+    program = Awk(given.rest[0], variables, call.files.budget)
     streams, status = call.inputs([name for name in given.rest[1:] if not re.match(r"[A-Za-z_]\w*=", name)])
     if len(given.rest) > 1 and any(re.match(r"[A-Za-z_]\w*=", name) for name in given.rest[1:]):
         raise Blur
@@ -63,7 +65,7 @@ def awk(call: Call) -> Result:
         if any(isinstance(part, Line) and part.rest for part in parts):
             if not program.numeric or len(streams) > 1 or "%" in given.rest[0]:
                 raise Blur
-            parts = unrolled(stream, sum(program.numbers) + 2)
+            parts = unrolled(stream, sum(program.numbers) + 2, call.files.budget)
         files.append((name, Stream(parts).lines()))
     return Stream(program.run(files)), status
 
@@ -78,28 +80,40 @@ def cut(call: Call) -> Result:
     if given.has("complement", "output-delimiter") or not re.fullmatch(r"[\d,-]+", spots or fields or ""):
         raise Blur
     delimiter = given.get("d", "delimiter") or "\t"
+    chosen = _chosen(spots or fields or "")
     out: list[Part] = []
     for line in stream.texts():
         text = line.text or ""
+        call.files.budget.make(len(text) // 8, 1)
+        call.files.budget.step(LINE + len(text))
         if spots is not None:
-            new = "".join(_fields(spots, list(text)))
+            new = "".join(text[first:last] for first, last in chosen)
         elif delimiter not in text:
             new = text
         else:
-            new = delimiter.join(_fields(fields or "", text.split(delimiter)))
+            parts = text.split(delimiter)
+            new = delimiter.join(part for first, last in chosen for part in parts[first:last])
         out.append(remainder(line, new, call.files))
     return Stream(out, stream.ordered), status
 
 
-def _fields(spec: str, items: list[str]) -> list[str]:
-    chosen: set[int] = set()
+def _chosen(spec: str) -> list[tuple[int, int | None]]:
+    """The ranges of a list such as `2,5-`, as slices that do not overlap, in order."""
+    ranges: list[tuple[int, float]] = []
     for one in spec.split(","):
         low, dash, high = one.partition("-")
         if not (low or high) or len(one) > 15:
             raise Blur
-        last = min(int(high), len(items)) if high else len(items) if dash else int(low)
-        chosen.update(range(int(low or 1), min(last, len(items)) + 1))
-    return [item for at, item in enumerate(items, 1) if at in chosen]
+        ranges.append((max(int(low or 1), 1), int(high) if high else math.inf if dash else int(low)))
+    slices: list[tuple[int, int | None]] = []
+    reached = 0.0
+    for first, last in sorted(ranges):
+        if last > reached and last >= first:
+            slices.append((max(first - 1, int(reached)), None if math.isinf(last) else int(last)))
+            reached = last
+        if math.isinf(reached):
+            break
+    return slices
 
 
 def remainder(line: Line, new: str, files: Files) -> Part:

@@ -38,7 +38,7 @@ class Redirections:
         if node.type == "heredoc_redirect":
             self._here_document(node)
         elif node.type == "herestring_redirect":
-            self.stdin = plain(self.shell.words.one(node.named_children[-1]) + "\n")
+            self.stdin = plain(self.shell.words.one(node.named_children[-1]) + "\n", self.shell.budget)
         else:
             self._file(node)
 
@@ -58,7 +58,7 @@ class Redirections:
         self._targets += inner._targets
         self.onward = next((child for child in node.named_children if child.type in ("pipeline", "list")), self.onward)
         body = next((child for child in node.named_children if child.type == "heredoc_body"), None)
-        self.stdin = plain(text_of(body)) if body is not None else Stream()
+        self.stdin = plain(text_of(body), self.shell.budget) if body is not None else Stream()
 
     def _file(self, node: Node) -> None:
         operator = next((child.type for child in node.children if not child.is_named), ">")

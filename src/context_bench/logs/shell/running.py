@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, partial
+from time import thread_time
 from typing import TYPE_CHECKING
 
+from context_bench.logs.shell.budget import LINE, Budget, TooLarge
 from context_bench.logs.shell.call import Call, Result, Status
 from context_bench.logs.shell.commands import OF_SHELL, SIMPLE, kind_of
 from context_bench.logs.shell.files import Files
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _MOST_STEPS = 3000
+_STATEMENT = 500
+_QUICKLY_PARSED = 4000
+_NEVER_PARSED = 200_000_000
 _DEEPEST = 25
 _PARAMETERS = ("@", "*", "#", *(str(number) for number in range(1, 10)))
 
@@ -34,11 +39,31 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+def _parsed(text: str, budget: Budget) -> Node:
+    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `TooLarge` where it is at that.
+
+    This alone goes by the clock (of this thread's processor), twenty times and more what any other script takes.
+    """
+    source = spelled(text)
+    parser = _parser()
+    if len(source) > _QUICKLY_PARSED:
+        until = thread_time() + 0.2 + 3e-6 * len(source)
+        try:
+            parser.parse(lambda at, _: source[at : at + 65536], encoding="utf8", progress_callback=lambda *_: thread_time() > until)
+        except ValueError:
+            parser.reset()
+            budget.over = True
+            budget.step(_NEVER_PARSED)
+            raise TooLarge from None
+    return parser.parse(source).root_node
+
+
 class Shell:
     """Runs commands over lines that know where they come from."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
+        self.budget = files.budget
         self.variables: dict[str, str] = {}
         self.functions: dict[str, Node] = {}
         self.words = Words(files, self.variables, self._substituted, self._piped)
@@ -60,7 +85,7 @@ class Shell:
             if words := plain_words(text):
                 self._step()
                 return self.call(words, stdin)
-            root = _parser().parse(spelled(text)).root_node
+            root = _parsed(text, self.budget)
             if root.has_error:
                 raise Blur
             return self.block(root.named_children, stdin)
@@ -82,6 +107,7 @@ class Shell:
         except Stop as stop:
             out.extend(stop.shown)
             raise Stop(out) from None
+        self.budget.look(len(made.parts))
         out.extend(made)
         return status
 
@@ -94,6 +120,8 @@ class Shell:
     def call(self, argv: list[str], stdin: Stream | None) -> Result:
         """Run a simple command. What it does to lines and cannot be followed leaves them unknown."""
         self._step()
+        if stdin is not None:
+            self.budget.look(len(stdin.parts))
         if not argv:
             raise Blur
         name = argv[0].replace("\\", "/").rsplit("/", 1)[-1]
@@ -128,7 +156,7 @@ class Shell:
 
     def apart(self, action: Callable[[], Result]) -> Result:
         """Run in a shell of its own: directory and variables are as before afterwards."""
-        cwd, variables, doubt = self.files.cwd, dict(self.variables), self.files.doubt
+        cwd, variables, doubt = self.files.cwd, self.kept(), self.files.doubt
         try:
             return action()
         except Stop as stop:
@@ -137,6 +165,12 @@ class Shell:
             self.files.cwd, self.files.doubt = cwd, doubt
             self.restore(variables)
 
+    def kept(self) -> dict[str, str]:
+        """The variables as they are, for later."""
+        if self.variables:
+            self.budget.look(len(self.variables))
+        return dict(self.variables)
+
     def restore(self, variables: dict[str, str]) -> None:
         """Have the variables of an earlier time again."""
         self.variables.clear()
@@ -144,6 +178,7 @@ class Shell:
 
     def _step(self) -> None:
         self._steps += 1
+        self.budget.step(_STATEMENT)
         if self._steps > _MOST_STEPS:
             raise Blur
 
@@ -163,6 +198,7 @@ class Shell:
     def _function(self, body: Node, call: Call) -> Result:
         self._depth += 1
         before = {name: self.variables.get(name) for name in _PARAMETERS}
+        self.budget.make(2 * sum(map(len, call.args)), 1)
         self.variables.update({str(at): arg for at, arg in enumerate(call.args[:9], 1)})
         self.variables.update({"@": " ".join(call.args), "*": " ".join(call.args), "#": str(len(call.args))})
         try:
@@ -193,6 +229,7 @@ class Shell:
         """What `echo "$(cat f)"` shows: the lines of f, if the text is there whole, else some of them."""
         words = [arg for arg in args if not re.fullmatch(r"-[neE]+|%s(?:\\n)?", arg)]
         text = " ".join(words)
+        self.budget.step(sum(len(captured) + len(text) // 4 + LINE * len(stream.parts) for captured, stream in self.captured))
         for captured, stream in reversed(self.captured):
             if captured == text and captured != UNKNOWN and stream.files():
                 return stream
@@ -202,6 +239,7 @@ class Shell:
             if (len(captured.strip()) > 3 or captured == UNKNOWN) and captured in text
             for path in stream.files()
         ]
+        self.budget.make(0, len(within))
         return Stream(within) if within else None
 
     def _substituted(self, node: Node) -> str:
@@ -210,6 +248,7 @@ class Shell:
         stream, _ = self.apart(partial(self.block, inner, None))
         if len(inner) == 1 and inner[0].type == "file_redirect":
             stream = self.files.open(self.words.one(inner[0].named_children[-1])) or Stream()
+        self.budget.make(sum(len(part.text or "") + 1 for part in stream.parts if isinstance(part, Line)))
         text = _text_of(stream)
         if stream.files():
             self.captured.append((text, stream))

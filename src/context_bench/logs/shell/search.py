@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from context_bench.logs.shell import options
 from context_bench.logs.shell.call import Call, Result
 from context_bench.logs.shell.model import Blur, Line, Part, Some, Stream
-from context_bench.logs.shell.patterns import affordable, glob, regex
+from context_bench.logs.shell.patterns import Pattern, glob, regex
 
 _GREP_LONG = "regexp file max-count after-context before-context context include exclude exclude-dir color colour binary-files devices directories label"
 _RG_LONG = (
@@ -34,13 +34,14 @@ _TYPES = {
     "go": ("*.go",), "rust": ("*.rs",), "java": ("*.java", "*.jsp", "*.jspx", "*.properties"), "c": ("*.c", "*.h", "*.[chH].in", "*.cats"),
     "json": ("*.json", "*.sarif"), "yaml": ("*.yaml", "*.yml"), "toml": ("*.toml", "Cargo.lock"), "css": ("*.css", "*.scss"), "html": ("*.htm", "*.html", "*.ejs"),
 }  # fmt: skip
+_MOST_ALTERNATIVES = 200
 
 
 @dataclass
 class Search:
     """What to look for and how to print it."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     inverted: bool = False
     before: int = 0
     after: int = 0
@@ -50,16 +51,22 @@ class Search:
     show: str = "lines"
     """"lines", "files", "missing" (names of files without a match), "count", "only" (the match alone), "nothing"."""
 
-    def hits(self, lines: list[Line]) -> list[int]:
+    def hits(self, texts: list[str], matches: Callable[[str], object]) -> list[int]:
         found: list[int] = []
-        for at, line in enumerate(lines):
+        for at, text in enumerate(texts):
             if self.most is not None and len(found) >= self.most:
                 break
-            if line.text is None:
-                raise Blur
-            if (self.pattern.search(line.text.removesuffix("\r") if line.text.endswith("\r") else line.text) is not None) != self.inverted:
+            if bool(matches(text.removesuffix("\r") if text.endswith("\r") else text)) != self.inverted:
                 found.append(at)
         return found
+
+    def _around(self, hits: list[int], length: int) -> Iterator[int]:
+        """The places of the hits and of the lines around them, each once, in order."""
+        following = 0
+        for hit in hits:
+            until = min(hit + self.after + 1, length)
+            yield from range(max(hit - self.before, following), until)
+            following = max(following, until)
 
     def printed(self, name: str, lines: list[Line], hits: list[int]) -> list[Part]:
         """The lines a tool prints for one file."""
@@ -70,7 +77,7 @@ class Search:
         out: list[Part] = []
         matched = set(hits)
         last = -1
-        for at in sorted({near for hit in hits for near in range(max(hit - self.before, 0), min(hit + self.after, len(lines) - 1) + 1)}):
+        for at in self._around(hits, len(lines)):
             if last >= 0 and at > last + 1 and (self.before or self.after):
                 out.append(Line(None, 0, "--"))
             last = at
@@ -220,10 +227,14 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
         lines = stream.texts()
         if not stream.ordered and (search.before or search.after or search.most is not None):
             raise Blur
-        if any("\0" in (line.text or "") for line in lines):
+        texts = [line.text or "" for line in lines]
+        together = "".join(texts)
+        if "\0" in together:
             continue
-        affordable(search.pattern, (line.text or "" for line in lines))
-        hits = search.hits(lines)
+        hits = search.hits(texts, search.pattern.prepare(texts, len(together), call.files.budget))
+        if hits and search.show in ("lines", "only"):
+            shown_most = min(len(lines), len(hits) * (1 + search.before + search.after))
+            call.files.budget.make(sum(len(lines[at].text or "") for at in hits) + shown_most * len(name), shown_most)
         if (search.show == "files" and hits) or (search.show == "missing" and not hits):
             out.parts.append(Line(path, 0, name))
         found = found or bool(hits)
@@ -287,9 +298,10 @@ def _rg_filter(given: options.Options) -> Callable[[str], bool]:
         wants += wants_of_type
     bans += [one for name in given.values("T", "type-not") for one in _TYPES[name]]
 
+    wants = [one for written in wants for one in _alternatives(written)]
+    bans = [one for written in bans for one in _alternatives(written)]
+
     def fits(path: str, pattern: str) -> bool:
-        for inner in re.findall(r"\{([^{}]*)\}", pattern)[:1]:
-            return any(fits(path, pattern.replace("{" + inner + "}", one, 1)) for one in inner.split(","))
         anchored = "/" in pattern.rstrip("/")
         compiled = glob(pattern.strip("/"))
         parts = path.split("/")
@@ -304,6 +316,22 @@ def _rg_filter(given: options.Options) -> Callable[[str], bool]:
         return (not wants or any(fits(path, one) for one in wants)) and not any(fits(path, one) for one in bans)
 
     return keep
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The patterns that one with `{a,b}` stands for; `Blur` for more than anyone looks at."""
+    made: list[str] = []
+    left = [pattern]
+    while left:
+        one = left.pop()
+        found = re.search(r"\{([^{}]*)\}", one)
+        if found is None:
+            made.append(one)
+        else:
+            left += [one[: found.start()] + choice + one[found.end() :] for choice in found[1].split(",")]
+        if len(made) + len(left) > _MOST_ALTERNATIVES:
+            raise Blur
+    return made
 
 
 def git_grep(call: Call) -> Result:

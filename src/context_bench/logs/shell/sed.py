@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from context_bench.logs.shell import options
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.shell.model import Blur, Line, Part, Some
-from context_bench.logs.shell.patterns import affordable
 from context_bench.logs.shell.sed_script import Address, Command, Script
 
 _SUBSTITUTE = 0.5
@@ -17,7 +17,8 @@ _STEPS = 2_000_000
 class Sed:
     """One call of sed: its script, and whether it prints by itself."""
 
-    def __init__(self, args: list[str]) -> None:
+    def __init__(self, args: list[str], budget: Budget) -> None:
+        self.budget = budget
         given = options.parse(args, "efl", "expression file line-length")
         if given.has("f", "file", "z", "null-data", "help", "version"):
             raise Blur
@@ -84,9 +85,11 @@ class Sed:
             command.open = False
             for pattern in (command.pattern, *(one.pattern for one in (command.first, command.second) if one is not None)):
                 if pattern is not None:
-                    affordable(pattern, (line.text or "" for line in lines))
+                    texts = [line.text or "" for line in lines]
+                    pattern.prepare(texts, len("".join(texts)), self.budget)
         if len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS:
             raise Blur
+        self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
         if (only := self._window(len(lines))) is not None:
             return list(lines[only])
         for number, line in enumerate(lines, 1):
@@ -120,6 +123,8 @@ class Sed:
         for one in commands:
             if _selected(one, number, last, state.line) == one.negated:
                 continue
+            if one.name in "=iac":
+                self.budget.make(0, 1)
             if one.name == "{":
                 ended = self._commands(one.block, number, last, state, out, after)
                 if ended:
@@ -162,10 +167,7 @@ class _State:
         digits = re.sub(r"\D", "", command.flags)
         if digits:
             raise Blur
-        try:
-            new, times = command.pattern.subn(command.replacement, text, count=0 if "g" in command.flags else 1)
-        except (re.error, IndexError):
-            raise Blur from None
+        new, times = command.pattern.replaced(command.replacement, text, once="g" not in command.flags)
         if times and len(new) < _SUBSTITUTE * len(text.strip()) and self.line.path and self.line.no:
             self.lost = True  # too little is left of the line to call it read
         self.line = self.line._replace(text=new)
@@ -187,7 +189,7 @@ def _at(address: Address, number: int, last: bool, line: Line) -> bool:
         return number == address.number if address.step <= 0 else number >= address.number and (number - address.number) % address.step == 0
     if address.pattern is None or line.text is None:
         raise Blur
-    return address.pattern.search(line.text) is not None
+    return bool(address.pattern.found(line.text))
 
 
 def _selected(command: Command, number: int, last: bool, line: Line) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from context_bench.logs.shell.model import UNKNOWN, Blur
-from context_bench.logs.shell.patterns import regex
+from context_bench.logs.shell.patterns import Pattern, regex
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Address:
     kind: Literal["line", "last", "match", "step", "plus", "multiple"]
     number: int = 0
     step: int = 0
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Command:
     second: Address | None = None
     negated: bool = False
     block: list[Command] = field(default_factory=list)
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     replacement: str = ""
     flags: str = ""
     text: str = ""

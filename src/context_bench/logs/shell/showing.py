@@ -19,15 +19,22 @@ def cat(call: Call) -> Result:
     if given.has("s", "squeeze-blank"):
         stream = squeezed(stream)
     if given.has("n", "number") or given.has("b", "number-nonblank"):
+        call.files.budget.make(*_size(stream, 7))
         stream = number_lines(stream, numbered(6, "\t"), given.has("b", "number-nonblank"))
     if given.has("A", "show-all", "E", "show-ends", "e", "v", "T", "t"):
         ends = given.has("A", "show-all", "E", "show-ends", "e")
+        call.files.budget.make(*_size(stream, 1))
         parts = [
             part._replace(text=part.text.replace("\t", "^I") + "$" * ends) if isinstance(part, Line) and part.text is not None else part
             for part in stream.parts
         ]
         stream = Stream(parts, stream.ordered)
     return stream, status
+
+
+def _size(stream: Stream, more: int) -> tuple[int, int]:
+    """Characters and lines of a stream with so many characters more in each line."""
+    return sum(len(part.text or "") + more for part in stream.parts if isinstance(part, Line)), len(stream.parts)
 
 
 def squeezed(stream: Stream) -> Stream:
@@ -60,7 +67,7 @@ def bat(call: Call) -> Result:
                 raise Blur
             first = int(low or 1)
             last = None if colon and not high else first + int(high[1:]) if high.startswith("+") else int(high or first)
-            stream = picked(stream, first, last)
+            stream = picked(stream, first, last, call.files.budget)
         out.extend(stream)
     return out, status
 
@@ -94,11 +101,13 @@ def nl(call: Call) -> Result:
     streams, status = call.inputs(given.rest)
     if style not in ("a", "t") or given.has("v", "i", "n", "l", "number-format", "starting-line-number", "line-increment"):
         raise Blur
-    width = given.number("w", "number-width") or 6
+    width = min(given.number("w", "number-width") or 6, 100)
     tab = given.get("s", "number-separator")
     tab = "\t" if tab is None else tab
     gap = " " * (width + len(tab))
-    return number_lines(joined(streams), numbered(min(width, 100), tab), style == "t", gap), status
+    stream = joined(streams)
+    call.files.budget.make(*_size(stream, len(gap)))
+    return number_lines(stream, numbered(width, tab), style == "t", gap), status
 
 
 _VALUED = {"fold": "w", "expand": "t", "unexpand": "t", "column": "csoNRHWTEO"}
@@ -115,6 +124,7 @@ def retold(call: Call) -> Result:
     if call.name == "tr" and any(arg.startswith("-") for arg in call.args):
         raise Blur
     stream = joined(streams)
+    call.files.budget.make(0, len(stream.parts))
     return Stream(
         [Line(part.path, part.no, None, rest=part.rest) if isinstance(part, Line) else part for part in stream.parts], stream.ordered
     ), status

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from context_bench.logs.shell.budget import LINE
 from context_bench.logs.shell.call import Result, Status
 from context_bench.logs.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Stream
 from context_bench.logs.shell.patterns import glob
@@ -48,7 +49,7 @@ def _list(shell: Shell, node: Node, stdin: Stream | None) -> Result:
 
 def _pipeline(shell: Shell, node: Node, stdin: Stream | None) -> Result:
     stream, status = stdin, None
-    cwd, variables = shell.files.cwd, dict(shell.variables)
+    cwd, variables = shell.files.cwd, shell.kept()
     for child in node.named_children:
         if child.type != "comment":
             stream, status = shell.alone(child, stream)
@@ -78,7 +79,9 @@ def _variable_assignment(shell: Shell, node: Node, stdin: Stream | None) -> Resu
         return Stream(), 0
     text = "" if value is None else UNKNOWN if value.type == "array" else shell.words.one(value)
     if any(child.type == "+=" for child in node.children):
-        text = shell.variables.get(shell.words.one(name), UNKNOWN) + text
+        before = shell.variables.get(shell.words.one(name), UNKNOWN)
+        shell.budget.make(len(before))
+        text = before + text
     shell.variables[shell.words.one(name)] = text
     return Stream(), 0
 
@@ -118,7 +121,9 @@ def _for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
 
 def _c_style_for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
     body = node.child_by_field_name("body")
-    for found in re.finditer(r"\b([A-Za-z_]\w*)\s*(?:=|\+\+)", text_of(node)):
+    text = text_of(node)
+    shell.budget.step(len(text))
+    for found in re.finditer(r"\b([A-Za-z_]\w*)\s*(?:=|\+\+)", text):
         shell.variables[found[1]] = UNKNOWN
     return shell.perhaps(partial(shell.run, body, stdin)) if body is not None else (Stream(), None)
 
@@ -126,6 +131,7 @@ def _c_style_for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Re
 def _while_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
     """while, until: followed where each round reads a line of known input."""
     condition, body = text_of(node.named_children[0]), node.child_by_field_name("body")
+    shell.budget.step(len(condition))
     if body is None:
         raise Blur
     reads = re.fullmatch(r"(?:IFS=\S*\s+)?read(?:\s+-r)?\s+([A-Za-z_]\w*)", condition.strip())
@@ -153,10 +159,14 @@ def _while_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
 
 
 def _round(shell: Shell, body: Node, stdin: Stream | None) -> Result:
-    if re.search(rb"\b(?:break|continue)\b", body.text or b""):
-        made, _ = shell.perhaps(partial(shell.run, body, stdin))
-        return made, None
-    return shell.run(body, stdin)
+    text = body.text or b""
+    shell.budget.step(len(text))
+    if re.search(rb"\b(?:break|continue)\b", text):
+        made, status = shell.perhaps(partial(shell.run, body, stdin))[0], None
+    else:
+        made, status = shell.run(body, stdin)
+    shell.budget.look(len(made.parts))
+    return made, status
 
 
 # -- conditions ------------------------------------------------------------------
@@ -203,12 +213,19 @@ def _case_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
         if item.type != "case_item":
             continue
         patterns = item.children_by_field_name("value")
-        body = [child for child in item.named_children if child not in patterns]
+        heads = {one.id for one in patterns}
+        body = [child for child in item.named_children if child.id not in heads]
         if UNKNOWN in value:
             out.extend(shell.perhaps(partial(shell.block, body, stdin))[0])
-        elif any(glob(shell.words.pattern(one), stars_cross=True).match(value) for one in patterns):
+        elif any(_fits(shell, one, value) for one in patterns):
             return shell.block(body, stdin)
     return out, None if UNKNOWN in value else 0
+
+
+def _fits(shell: Shell, pattern: Node, value: str) -> bool:
+    text = shell.words.pattern(pattern)
+    shell.budget.step(LINE + len(value) * (len(value) if "**/" in text else 1 + len(text) // 16))
+    return glob(text, stars_cross=True).match(value) is not None
 
 
 def _test_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:

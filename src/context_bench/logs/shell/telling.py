@@ -37,23 +37,21 @@ def tee(call: Call) -> Result:
 
 def echo(call: Call) -> Result:
     """The arguments."""
-    args = list(call.args)
-    end = True
-    escapes = False
-    while args and re.fullmatch(r"-[neE]+", args[0]):
-        end, escapes = end and "n" not in args[0], "e" in args[0]
-        args.pop(0)
-    text = " ".join(args)
+    end, escapes, first = True, False, 0
+    while first < len(call.args) and re.fullmatch(r"-[neE]+", call.args[first]):
+        end, escapes = end and "n" not in call.args[first], "e" in call.args[first]
+        first += 1
+    text = " ".join(call.args[first:])
     if escapes:
         text = text.replace("\\n", "\n").replace("\\t", "\t")
-    return told(text + "\n" * end)
+    return _own(call, text + "\n" * end)
 
 
-def told(text: str) -> Result:
+def _own(call: Call, text: str) -> Result:
     """Text of the command itself."""
     if UNKNOWN in text:
         return Stream([Some(None)]), 0
-    return plain(text) if text else Stream(), 0
+    return plain(text, call.files.budget) if text else Stream(), 0
 
 
 def printf(call: Call) -> Result:
@@ -63,7 +61,7 @@ def printf(call: Call) -> Result:
         return Stream(), 1
     form = args[0].replace("\\n", "\n").replace("\\t", "\t")
     if form in ("%s\n", "%s") and len(args) > 1:
-        return told("".join(arg + form[2:] for arg in args[1:]))
+        return _own(call, "".join(arg + form[2:] for arg in args[1:]))
     if "%" not in form and "\\" not in form:
-        return told(form)
+        return _own(call, form)
     return Stream([Some(None)]), 0

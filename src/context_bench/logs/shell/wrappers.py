@@ -29,19 +29,19 @@ def bash(shell: Shell, call: Call) -> Result:
                 raise Blur
             return shell.apart(partial(shell.source, args[0], call.stdin))
     if not args and call.stdin is not None:
+        shell.budget.make(sum(len(part.text or "") + 1 for part in call.stdin.parts if isinstance(part, Line)))
         return shell.apart(partial(shell.source, rendered(call.stdin)))
     return Stream([Some(None)]), None
 
 
 def env(shell: Shell, call: Call) -> Result:
     """env: the command behind the assignments."""
-    args = list(call.args)
-    while args and (re.match(r"[A-Za-z_]\w*=", args[0]) or args[0].startswith("-")):
-        flag = args.pop(0)
-        if flag in ("-C", "-S"):
+    at = 0
+    while at < len(call.args) and (re.match(r"[A-Za-z_]\w*=", call.args[at]) or call.args[at].startswith("-")):
+        if call.args[at] in ("-C", "-S"):
             raise Blur
-        if flag == "-u":
-            args = args[1:]
+        at += 2 if call.args[at] == "-u" else 1
+    args = call.args[at:]
     return shell.call(args, call.stdin) if args else (Stream([Some(None)]), 0)
 
 
@@ -101,6 +101,7 @@ def xargs(shell: Shell, call: Call) -> Result:
     if given.has("a", "E", "L", "s", "arg-file", "d", "delimiter"):
         raise Blur
     stdin = call.stdin or Stream()
+    shell.budget.make(8 * sum(len(part.text or "") for part in stdin.parts if isinstance(part, Line)))
     wrapped = given.rest or ["echo"]
     holder = given.get("I", "replace")
     items = _items(stdin, zero=given.has("0", "null"), by_line=holder is not None)
@@ -114,11 +115,19 @@ def xargs(shell: Shell, call: Call) -> Result:
     last: Status = 0
     for at in range(0, max(len(items), 1), size):
         group = items[at : at + size]
-        argv = [arg.replace(holder, group[0] if group else "") for arg in wrapped] if holder else [*wrapped, *group]
+        argv = [_put(shell, arg, holder, group[0] if group else "") for arg in wrapped] if holder else [*wrapped, *group]
+        shell.budget.look(len(argv))
         made, last = shell.call(argv, None)
+        shell.budget.look(len(made.parts))
         out.extend(made)
     out.ordered = out.ordered and (stdin.ordered or len(items) < 2)
     return out, last
+
+
+def _put(shell: Shell, text: str, holder: str, item: str) -> str:
+    """The text with an item in each place that is held for it."""
+    shell.budget.make(len(text) + text.count(holder) * len(item), 1)
+    return text.replace(holder, item)
 
 
 def _items(stdin: Stream, zero: bool, by_line: bool) -> list[str]:
@@ -151,8 +160,9 @@ def find(shell: Shell, call: Call) -> Result:
         return Stream([Line(path, 0, name + end) for name, path in entries], sure), 0
     names = [name for name, _ in entries]
     if action == "each":
-        commands = [[word.replace("{}", name) for word in wrapped] for name in names]
+        commands = [[_put(shell, word, "{}", name) for word in wrapped] for name in names]
     else:
+        shell.budget.make(0, wrapped.count("{}") * len(names))
         commands = [[arg for word in wrapped for arg in (names if word == "{}" else [word])]] if names else []
     out = Stream()
     for argv in commands:

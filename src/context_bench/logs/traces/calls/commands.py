@@ -104,6 +104,8 @@ def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
     events += [
         one.event("list", path, None, "command", "listed") for name in result.listed if (path := place.locate(name, base)) is not None
     ]
+    if result.too_large:
+        place.counts["commands too large to read"] += 1
     if result.mismatch:
         place.counts["output differs from what the command prints on the repository"] += 1
     if place.lasting_shell and result.new_cwd:
@@ -114,12 +116,12 @@ def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
 def _interpreted(one: Handled, command: str, cwd: str, code: int | None) -> ShellReads:
     """What the interpreter makes of a command on the files as they were, or on those as they are now where the two differ."""
     place = one.place
-    result = read_shell(command, cwd, place.repo, output=one.text, exit_code=code, root=place.root)
+    result = read_shell(command, cwd, place.repo, output=one.text, exit_code=code, root=place.root, budget=place.budget)
     if place.edits and not shows_old_version(command):
         # the files as they are now make a repository of their own, which is dear: it is asked where it can matter
         named = (*result.reads, *(place.locate(name, place.root or cwd) for name in result.absent))
         if any(path in place.edits.differing for path in named):
-            result = read_shell(command, cwd, place.edits, output=one.text, exit_code=code, root=place.root)
+            result = read_shell(command, cwd, place.edits, output=one.text, exit_code=code, root=place.root, budget=place.budget)
     return result
 
 

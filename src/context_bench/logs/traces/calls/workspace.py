@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from context_bench.core.trace import Event, EventKind, Provenance, Ranges, Strength
 from context_bench.logs.repo import FilesByPath
+from context_bench.logs.shell.budget import Budget
 from context_bench.logs.traces import outputs
 from context_bench.logs.traces.edited import Edits
 from context_bench.logs.traces.paths import located
@@ -34,6 +35,8 @@ class Workspace:
     first_test: str | None = None
     known: Collection[str] | None = field(init=False, default=None)
     edits: Edits | None = field(init=False, default=None)
+    budget: Budget = field(init=False, default_factory=Budget.of_log)
+    """What reading the run's commands may still cost."""
 
     def __post_init__(self) -> None:
         self.known = frozenset(self.repo.paths()) if self.repo is not None else None
