@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, SandboxFailed, SetupFailed
+from context_bench.sandbox.backends import PATH, TOOLS, Places, Sandbox
 from context_bench.sandbox.copying import PLAIN, QUIET, copy_of, take_start
+from context_bench.sandbox.finding import find_house
 from context_bench.sandbox.guarded import Guarded
-from context_bench.sandbox.houses import PATH, TOOLS, House, Places, find_house, run_in
 from context_bench.sandbox.placing import bytes_of, fresh_folder, open_all, parts_of, put, remove_tree
+from context_bench.sandbox.running import run_in
 from context_bench.sandbox.shapes import Bounds, Finished
 from context_bench.sandbox.watched import Stop
-
-__all__ = ["Workspace", "find_house", "workspace"]
 
 _REPO, _HOME = "/workspace/repo", "/home/agent"
 _PATCH_LIMIT = 64 * 2**20
@@ -28,7 +28,7 @@ _SETUP_SECONDS = 1800.0
 def workspace(
     repo: Mapping[str, Any],
     *,
-    house: House | None = None,
+    house: Sandbox | None = None,
     unsafe: bool = False,
     bounds: Bounds | None = None,
     readable: Iterable[str | Path] = (),
@@ -67,12 +67,13 @@ def _readable(path: str | Path) -> Path:
 class Workspace:
     """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`, `home_inside` likewise.
 
-    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not).
+    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not); `walls`: a sentence
+    that says which of them stand.
     """
 
-    def __init__(self, root: Path, house: House, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
+    def __init__(self, root: Path, house: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
         self._root, self._house, self._bounds, self._readable = root, house, bounds, list(readable)
-        self.house, self.contained = house.name, house.contained
+        self.house, self.contained, self.walls = house.name, house.contained, house.walls()
         self.path, self.home, self._tmp, self._start = root / "repo", root / "home", root / "tmp", root / "start.git"
         self.inside = at if self.contained else str(self.path)
         self.home_inside = _HOME if self.contained else str(self.home)

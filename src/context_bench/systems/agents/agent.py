@@ -169,7 +169,7 @@ class Agent:
         return "set -e\n" + "\n".join(own) if own else ""
 
     def _places(self, mark: Mark | None, workspace: str, home: str) -> dict[str, str | None]:
-        from context_bench.sandbox.houses import PATH
+        from context_bench.sandbox.backends import PATH
 
         key = mark.token if mark is not None and mark.mode == "key" else "no-key-needed"
         return {"tap": self._tap, "key": key, "workspace": workspace, "home": home, "path": PATH}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
-from context_bench.sandbox.houses import PATH
+from context_bench.sandbox.backends import PATH
 
 #: Folders that every sandbox shows.
 _SHOWN = ("/usr/", "/bin/", "/sbin/", "/lib", "/opt/", "/nix/store/")
