@@ -254,7 +254,8 @@ def _second(mounts: str, own: str) -> Iterator[Groups]:
 
 def _first(mounts: str, own: str) -> dict[str, Path]:
     """Controller → our own group's folder, with the first version."""
-    paths = {name: path for _, names, path in (line.split(":", 2) for line in own.splitlines() if line) for name in names.split(",")}
+    member = (line.split(":", 2) for line in own.splitlines() if line.count(":") >= 2)
+    paths = {name: path for _, names, path in member for name in names.split(",")}
     found: dict[str, Path] = {}
     for kind, root, place, options in _mounts(mounts):
         if kind == "cgroup":

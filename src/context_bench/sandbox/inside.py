@@ -34,7 +34,8 @@ def supervise(job: dict[str, Any]) -> None:
     """Run `job["unit"]`'s `main(data)` under its limits; write "S", and in the end the host's word, 1 or 0, and what happened."""
     os.write(1, b"S")
     os.umask(0o077)
-    _open_to_all("/tmp")
+    for folder in _DISK:
+        _open_to_all(folder)
     _close_to_others()
     pipes: tuple[int, ...] = ()
     if job["far"] is not None:
@@ -88,7 +89,7 @@ def _close_to_others() -> None:
 
 
 def _open_to_all(folder: str) -> None:
-    """The program may run as another user than this process, and its private folder belongs to this one."""
+    """The program may run as another user than this process, and its private folders belong to this one."""
     try:
         os.chmod(folder, 0o1777)
     except OSError:
