@@ -79,6 +79,10 @@ class CodeExecution:
                 self._sandbox = await find_sandbox()
             return await run(self._sandbox, _PROGRAM, job, self._limits)
 
+    def walls(self) -> str:
+        """A sentence for the run's notes: which limits of the kernel stood around the programs; "" before the first of them."""
+        return self._sandbox.walls() if self._sandbox is not None else ""
+
     async def preflight(self) -> None:
         """Raises `MissingProgram` where no sandbox works, before anything is spent."""
         self._sandbox = await find_sandbox()

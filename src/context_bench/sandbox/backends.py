@@ -38,8 +38,6 @@ _ETC = (
 _SHARED_MEMORY = 256 * 2**20
 #: Beyond the limit of a program, for what watches it inside: bytes of memory, processes.
 _WATCHER = (64 * 2**20, 8)
-#: Cores that a program may use; it is single, so that a second one is for what watches it.
-_CORES = 2.0
 _PYTHON_HOME = os.path.realpath(sys.base_prefix)
 #: Where `python` is found inside if the system has it under another name only.
 TOOLS = "/workspace-bin"
@@ -103,7 +101,7 @@ def _entered(group: Group | None, order: Sequence[str]) -> list[str]:
 
 def _limited(groups: Groups | None) -> str:
     """The part of a sentence on what control groups limit."""
-    words = {"memory": "memory", "pids": "processes", "cpu": "CPU share"}
+    words = {"memory": "memory", "pids": "processes"}
     there = [words[name] for name in words if groups is not None and name in groups.roots]
     missing = [words[name] for name in ("memory", "pids") if words[name] not in there]
     said = f"{_and(there)} limited by cgroup v{groups.version}" if groups is not None else ""
@@ -151,7 +149,7 @@ class Bubblewrap:
             *("--chdir", "/tmp", "--", python, *PYTHON_OPTIONS, "-c", boot),
         ]
         more_memory, more_tasks = _WATCHER
-        caps = Caps(limits.memory + more_memory, 2 * limits.processes + more_tasks, _CORES)
+        caps = Caps(limits.memory + more_memory, 2 * limits.processes + more_tasks)
         return self._command(rights, order, ENVIRONMENT, caps, tracing=False)
 
     def user(self) -> int:
@@ -172,7 +170,7 @@ class Bubblewrap:
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", places.cwd, "--", *argv),
         ]
         rights = ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        command = self._command(rights, order, environment, Caps(bounds.memory, bounds.tasks), tracing=True)
+        command = self._command(rights, order, environment, Caps(bounds.memory, bounds.tasks, one_share=True), tracing=True)
         command.told = told
         command.handles.append(told)
         return command
@@ -339,11 +337,11 @@ class NoSandbox:
     def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
         reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("reaper.py"))]
         enter = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", places.cwd]
-        group = _grouped(self.groups, Caps(bounds.memory, bounds.tasks))
+        group = _grouped(self.groups, Caps(bounds.memory, bounds.tasks, one_share=True))
         return Command(_entered(group, [*reaper, *enter, *argv]), dict(environment), group=group)
 
     def started(self, finished: Finished, command: Command) -> str:
         return ""
 
     def walls(self) -> str:
-        return f"NO SANDBOX: no walls; {_limited(self.groups)}."
+        return f"Sandbox: NONE; {_limited(self.groups)}."

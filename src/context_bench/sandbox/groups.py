@@ -30,23 +30,25 @@ _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift;
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits of one group. `memory`: bytes; `tasks`: processes and threads; `cores`: CPU seconds in a second, None = its fair share."""
+    """Limits of one group. `memory`: bytes; `tasks`: processes and threads; `one_share`: however many processes there are, they get no more
+    of a busy processor than one (which costs a short program some time to begin with).
+    """
 
     memory: int
     tasks: int
-    cores: float | None = None
+    one_share: bool = False
 
 
 class Group:
     """The group of one run. `folders`: controller → its folder; with the second version of control groups they are the same one."""
 
     def __init__(self, version: int, folders: Mapping[str, Path]) -> None:
-        self._version, self.folders = version, dict(folders)
+        self.version, self.folders = version, dict(folders)
         self._any = next(iter(self.folders.values()))
 
     def entering(self, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` as a member."""
-        name = "tasks" if self._version == 1 else "cgroup.procs"
+        name = "tasks" if self.version == 1 else "cgroup.procs"
         places = dict.fromkeys(str(folder / name) for folder in self.folders.values())
         return ["/bin/sh", "-c", _ENTER, "sh", *places, "--", *argv]
 
@@ -58,7 +60,7 @@ class Group:
 
     def exceeded(self) -> str:
         """The limit that was reached at any time so far: "memory" (a process was ended for it), "processes" (one was not made), or ""."""
-        memory = "memory.oom_control" if self._version == 1 else "memory.events"
+        memory = "memory.oom_control" if self.version == 1 else "memory.events"
         if self._count("memory", memory, "oom_kill"):
             return "memory"
         return "processes" if self._count("pids", "pids.events", "max") else ""
@@ -83,7 +85,7 @@ class Group:
     def _kill_once(self) -> None:
         if "pids" in self.folders:  # no member is made from here on, so killing comes to an end
             _write(self.folders["pids"] / "pids.max", "0")
-        if self._version == 2 and _write(self._any / "cgroup.kill", "1"):
+        if self.version == 2 and _write(self._any / "cgroup.kill", "1"):
             return
         for pid in self.members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -121,12 +123,13 @@ class Groups:
     def make(self, caps: Caps) -> Group:
         """A new, empty group under `caps`. Raises `OSError`."""
         name = _name()
-        group = Group(self.version, {controller: root / name for controller, root in self.roots.items()})
+        wanted = {controller: root / name for controller, root in self.roots.items() if caps.one_share or controller in _LIMITS}
+        group = Group(self.version, wanted)
         try:
             for folder in dict.fromkeys(group.folders.values()):
                 folder.mkdir()
-            for controller, folder in group.folders.items():
-                _LIMITS[self.version, controller](folder, caps)
+            for controller in group.folders.keys() & _LIMITS.keys():
+                _LIMITS[controller](group, caps)
         except OSError:
             group.remove(0.0)
             raise
@@ -176,39 +179,23 @@ def _must(place: Path, value: str) -> None:
         file.write(value)
 
 
-def _memory_1(folder: Path, caps: Caps) -> None:
-    _must(folder / "memory.limit_in_bytes", str(caps.memory))
-    _write(folder / "memory.memsw.limit_in_bytes", str(caps.memory))  # where swap is counted
-    _write(folder / "memory.kmem.tcp.limit_in_bytes", str(caps.memory))  # buffers of internet sockets are counted apart, if at all
+def _limit_memory(group: Group, caps: Caps) -> None:
+    folder = group.folders["memory"]
+    if group.version == 1:
+        _must(folder / "memory.limit_in_bytes", str(caps.memory))
+        _write(folder / "memory.memsw.limit_in_bytes", str(caps.memory))  # where swap is counted
+        _write(folder / "memory.kmem.tcp.limit_in_bytes", str(caps.memory))  # buffers of internet sockets are counted apart, if at all
+    else:
+        _must(folder / "memory.max", str(caps.memory))
+        _write(folder / "memory.swap.max", "0")
 
 
-def _memory_2(folder: Path, caps: Caps) -> None:
-    _must(folder / "memory.max", str(caps.memory))
-    _write(folder / "memory.swap.max", "0")
+def _limit_tasks(group: Group, caps: Caps) -> None:
+    _must(group.folders["pids"] / "pids.max", str(caps.tasks))
 
 
-def _tasks(folder: Path, caps: Caps) -> None:
-    _must(folder / "pids.max", str(caps.tasks))
-
-
-def _cpu_1(folder: Path, caps: Caps) -> None:
-    if caps.cores is not None:
-        _must(folder / "cpu.cfs_quota_us", str(int(caps.cores * _PERIOD)))
-
-
-def _cpu_2(folder: Path, caps: Caps) -> None:
-    if caps.cores is not None:
-        _must(folder / "cpu.max", f"{int(caps.cores * _PERIOD)} {_PERIOD}")
-
-
-_LIMITS = {
-    (1, "memory"): _memory_1,
-    (1, "pids"): _tasks,
-    (1, "cpu"): _cpu_1,
-    (2, "memory"): _memory_2,
-    (2, "pids"): _tasks,
-    (2, "cpu"): _cpu_2,
-}
+#: Of the processor a group has its share by being one.
+_LIMITS = {"memory": _limit_memory, "pids": _limit_tasks}
 
 
 @cache

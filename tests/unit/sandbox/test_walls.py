@@ -250,10 +250,9 @@ def test_a_fork_bomb_is_over_at_its_limit():
 @pytest.mark.program("bwrap")
 def test_the_run_says_which_walls_stood():
     path = shutil.which("bwrap")
-    said = Bubblewrap(path, groups=Groups(2, {"memory": Path("/x"), "pids": Path("/x"), "cpu": Path("/x")})).walls()
+    said = Bubblewrap(path, groups=Groups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
     assert said == (
-        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; "
-        "memory, processes and CPU share limited by cgroup v2."
+        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited by cgroup v2."
     )
     weak = Bubblewrap(path, filtered=False, groups=None).walls()
     for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited for each process"):
@@ -441,12 +440,11 @@ def test_the_second_version_is_found_where_controllers_are_passed_on(tmp_path):
         Groups(2, {"memory": scope.parent, "pids": scope.parent}),
         Groups(2, {"memory": place, "pids": place, "cpu": place}),
     ]
-    made = found[1].make(Caps(10**9, 50, 1.5))
+    made = found[1].make(Caps(10**9, 50))
     folder = made.folders["memory"]
     assert (folder / "memory.max").read_text() == str(10**9)
     assert (folder / "memory.swap.max").read_text() == "0"
     assert (folder / "pids.max").read_text() == "50"
-    assert (folder / "cpu.max").read_text() == "150000 100000"
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 0\n")
     (folder / "pids.events").write_text("max 0\n")
     assert made.exceeded() == ""

@@ -108,7 +108,7 @@ class Agent:
             return await self._work(example, made, mark)
 
     async def _work(self, example: Example, made: Workspace, mark: Mark | None) -> Example:
-        facts: dict[str, Any] = {"sandbox": made.house}
+        facts: dict[str, Any] = {"sandbox": made.house, "walls": made.walls}
         if self.command is None:
             return await self._verified(example, made, facts, {})
         finished, broken = await self._agent(example, made, mark)
