@@ -16,6 +16,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -258,6 +259,60 @@ def test_the_run_says_which_walls_stood():
     for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited for each process"):
         assert missing in weak
     assert "memory limited for each process" in Bubblewrap(path, groups=Groups(1, {"pids": Path("/x")})).walls()
+
+
+# --- honest programs --------------------------------------------------------------------------------------------------------------------
+
+PACKAGES = str(Path(numpy.__file__).parents[1])
+NODE = """const { Worker } = require('worker_threads'), http = require('http'), { execSync } = require('child_process');
+require('os').networkInterfaces();
+if (execSync('echo 7').toString() !== '7\\n') process.exit(3);
+const server = http.createServer((_, answer) => answer.end('seven')).listen(0, '127.0.0.1', () =>
+  http.get(server.address(), reply => reply.on('data', data => {
+    new Worker('require("worker_threads").parentPort.postMessage(1)', { eval: true }).on('message', () => {
+      console.log(String(data)); server.close(); }); })));
+"""
+#: Command in an agent's copy → its last line.
+HONEST = {
+    "numpy": ("python -c 'import numpy; print(int((numpy.ones((200, 200)) @ numpy.ones((200, 200))).sum()))'", "8000000"),
+    "git": ("git commit -q --allow-empty -m x && git gc -q && git clone -q . c && git -C c log -1 --format=%s", "x"),
+    "pytest": ("python -m pytest -q -p no:cacheprovider test_a.py 2>&1 | tail -1 | cut -d' ' -f1,2", "1 passed"),
+    "processes": (
+        "python -c 'from multiprocessing import Pool, Queue, shared_memory as s\nimport concurrent.futures as f\n"
+        "if __name__ == \"__main__\":\n m = s.SharedMemory(create=True, size=4096); m.close(); m.unlink(); Queue()\n"
+        " print(sum(Pool(2).map(abs, [-3, -4])) + sum(f.ThreadPoolExecutor(8).map(abs, range(3))))'",
+        "10",
+    ),
+    "asyncio": ("python -c 'import asyncio, subprocess\nasync def f():\n p = await asyncio.create_subprocess_exec(\"true\")\n"
+                " print(await p.wait())\nasyncio.run(f())'", "0"),
+    "shell": ("seq 5 | sort -r | head -1; ls /proc/self/fd >/dev/null; f=$(mktemp); echo 3 >$f; cat $f", "3"),
+}  # fmt: skip
+
+
+def agents_kinds():
+    """Those that agents are put into: as root and not, with control groups and without."""
+    found = find_house()
+    return [found, replace(found, groups=None)]
+
+
+@pytest.mark.program("bwrap")
+@pytest.mark.parametrize("kind", [0, 1], ids=["as found", "no control groups"])
+@pytest.mark.parametrize(("command", "last"), HONEST.values(), ids=HONEST)
+def test_honest_programs_work(command, last, kind):
+    files = {**FILES, "files": {"test_a.py": "import threading\n\ndef test_a(tmp_path):\n    (tmp_path / 'x').write_text('y')\n"}}
+    with workspace(files, house=agents_kinds()[kind], readable=[PACKAGES]) as copy:
+        done = copy.run(
+            ["sh", "-c", command.replace("\\n", "\n")], env={"PYTHONPATH": PACKAGES, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, timeout=60.0
+        )
+        assert (done.stdout_tail.strip().split("\n")[-1], done.killed) == (last, ""), done
+
+
+@pytest.mark.program("bwrap", "npm")
+@pytest.mark.parametrize("kind", [0, 1], ids=["as found", "no control groups"])
+def test_node_works(kind):
+    with workspace({**FILES, "files": {"a.js": NODE}}, house=agents_kinds()[kind]) as copy:
+        done = copy.run(["node", "a.js"], timeout=60.0)
+        assert (done.stdout_tail, done.exit) == ("seven\n", 0), done
 
 
 # --- as another user --------------------------------------------------------------------------------------------------------------------
