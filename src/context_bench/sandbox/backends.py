@@ -39,6 +39,16 @@ _SHARED_MEMORY = 256 * 2**20
 #: Beyond the limit of a program, for what watches it inside: bytes of memory, processes.
 _WATCHER = (64 * 2**20, 8)
 _PYTHON_HOME = os.path.realpath(sys.base_prefix)
+_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+#: Python that becomes a user without rights and then the command.
+_BECOME = (
+    "import os, sys\n"
+    "user = int(sys.argv[1])\n"
+    "os.setgroups([])\n"
+    "os.setresgid(user, user, user)\n"
+    "os.setresuid(user, user, user)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
 #: Where `python` is found inside if the system has it under another name only.
 TOOLS = "/workspace-bin"
 _FOLDERS = (f"{_PYTHON_HOME}/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", TOOLS)
@@ -47,10 +57,13 @@ PATH = ":".join(dict.fromkeys(_FOLDERS))
 
 @dataclass(slots=True)
 class Places:
-    """What a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`: where it starts."""
+    """What a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`: where it starts; `user`: the one
+    that these folders belong to (`Sandbox.user`).
+    """
 
     binds: list[tuple[Path, str, bool]] = field(default_factory=list)
     cwd: str = "/"
+    user: int = 0
 
 
 class Sandbox(Protocol):
@@ -76,7 +89,7 @@ class Sandbox(Protocol):
         """The process of this machine that runs `argv` inside, with nothing in its environment but `environment`."""
 
     def user(self) -> int:
-        """The user id a program changes to inside; 0 = none."""
+        """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not change."""
 
     def started(self, finished: Finished, command: Command) -> str:
         """What went wrong with the walls themselves; "" if the command did start."""
@@ -119,7 +132,7 @@ def _and(words: list[str]) -> str:
 class Bubblewrap:
     """bwrap: namespaces of its own for everything; no capability, no set-uid program works.
 
-    As root no user namespace is made for programs (root's processes would not be counted in it): they become a user of their own instead.
+    `as_root`: no user namespace is made (root's processes would not be counted in it): what runs becomes a user of its own instead.
     `options`: further ones that not every version knows. `filtered`: system calls are refused; `groups`: where control groups are made.
     """
 
@@ -138,26 +151,28 @@ class Bubblewrap:
         return self.groups is not None and self.groups.counts_memory
 
     def program(self, boot: str, limits: Limits) -> Command:
-        rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if self.as_root else ["--unshare-user"]
-        if not self.as_root and os.geteuid() == 0:  # bwrap would leave root what it takes from everybody else
-            rights += ["--cap-drop", "ALL"]
         size = str(limits.memory)
         own = ["--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
-        python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
         order = [
-            *("--unshare-net", "--as-pid-1", *_libraries(python), *own, "--remount-ro", "/dev", "--remount-ro", "/"),
-            *("--chdir", "/tmp", "--", python, *PYTHON_OPTIONS, "-c", boot),
+            *("--unshare-net", "--as-pid-1", *_libraries(_PYTHON), *own, "--remount-ro", "/dev", "--remount-ro", "/"),
+            *("--chdir", "/tmp", "--", _PYTHON, *PYTHON_OPTIONS, "-c", boot),
         ]
         more_memory, more_tasks = _WATCHER
         caps = Caps(limits.memory + more_memory, 2 * limits.processes + more_tasks)
-        return self._command(rights, order, ENVIRONMENT, caps, tracing=False)
+        return self._command(self._rights(), order, ENVIRONMENT, caps, tracing=False)
+
+    def _rights(self) -> list[str]:
+        if self.as_root:  # to become somebody else, and nothing more
+            return ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        # bwrap would leave root what it takes from everybody else
+        return ["--unshare-user", *(("--cap-drop", "ALL") if os.geteuid() == 0 else ())]
 
     def user(self) -> int:
         return 1_900_000_000 + secrets.randbelow(2**24) if self.as_root else 0
 
     def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
         own = [
-            *("--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"),
+            *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"),
             *("--size", str(2**20), "--tmpfs", "/run"),
         ]
         told = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the command)
@@ -166,10 +181,12 @@ class Bubblewrap:
             *("--hostname", "sandbox", "--json-status-fd", str(told.fileno())),
             *_shown(_system()),
             *own,
-            *(part for host, inside, write in places.binds for part in ("--bind" if write else "--ro-bind", str(host), inside)),
-            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", places.cwd, "--", *argv),
+            *(part for bind in places.binds for part in _bound(*bind)),
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", places.cwd, "--"),
+            *((_PYTHON, "-I", "-S", "-c", _BECOME, str(places.user)) if places.user else ()),
+            *argv,
         ]
-        rights = ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+        rights = self._rights() if places.user else ["--unshare-user", "--uid", "1000", "--gid", "1000"]
         command = self._command(rights, order, environment, Caps(bounds.memory, bounds.tasks, one_share=True), tracing=True)
         command.told = told
         command.handles.append(told)
@@ -202,7 +219,14 @@ class Bubblewrap:
         filtered = self._filter(True) is not None
         calls = "system calls filtered by seccomp" if filtered else "system calls NOT filtered (no seccomp filter could be loaded here)"
         nested = "no nested user namespaces" if filtered or "--disable-userns" in self.options else "nested user namespaces possible"
-        return f"Sandbox: {self.name}; {calls}; {nested}; {_limited(self.groups)}."
+        who = "; as root without capabilities" if os.geteuid() == 0 and not self.as_root else ""
+        return f"Sandbox: {self.name}; {calls}; {nested}{who}; {_limited(self.groups)}."
+
+
+def _bound(host: Path, inside: str, write: bool) -> list[str]:
+    """With the folders on the way, which bwrap would close to another user."""
+    ways = [part for way in reversed(Path(inside).parents[:-1]) for part in ("--dir", str(way))]
+    return [*ways, "--bind" if write else "--ro-bind", str(host), inside]
 
 
 def _as_file(data: bytes) -> IO[bytes]:
@@ -240,7 +264,7 @@ def _shown(places: Iterable[tuple[Path, str]]) -> list[str]:
         if host.is_symlink() and host.parent == Path("/"):
             order += ["--symlink", str(host.readlink()), inside]
         else:
-            order += ["--ro-bind", str(host.resolve()), inside]
+            order += _bound(host.resolve(), inside, False)
     return order
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from context_bench.core.errors import MissingProgram, SandboxFailed
 from context_bench.sandbox.backends import PATH, Bubblewrap, Container, NoSandbox, Places, Sandbox
+from context_bench.sandbox.placing import give
 from context_bench.sandbox.running import Unit, run, run_in
 from context_bench.sandbox.shapes import Bounds, Limits
 from context_bench.sandbox.watched import Stop
@@ -36,7 +37,7 @@ async def find_sandbox() -> Sandbox:
     was tried and what to install.
     """
     faults: list[str] = []
-    kinds = _kinds(faults, None, programs=True)
+    kinds = _kinds(faults, None)
     while (kind := await asyncio.to_thread(next, kinds, None)) is not None:
         fault = await _fault_with_programs(kind)
         if not fault:
@@ -56,7 +57,7 @@ def find_house(*, unsafe: bool = False, image: str | None = None) -> Sandbox:
     Raises `MissingProgram` with what was tried and what to install.
     """
     faults: list[str] = []
-    for kind in _kinds(faults, image, programs=False):
+    for kind in _kinds(faults, image):
         fault = _fault_with_agents(kind)
         if not fault:
             return kind
@@ -74,14 +75,14 @@ def _once(faults: list[str]) -> str:
     return "; ".join(dict.fromkeys(faults))
 
 
-def _kinds(faults: list[str], image: str | None, *, programs: bool) -> Iterator[Sandbox]:
+def _kinds(faults: list[str], image: str | None) -> Iterator[Sandbox]:
     """The strongest first: each with refused system calls, then without where no filter can be loaded."""
     found = shutil.which("bwrap")
     if found is None:
         faults.append("bwrap is not installed")
     else:
         for filtered in (True, False):
-            if programs and os.geteuid() == 0:
+            if os.geteuid() == 0:
                 yield Bubblewrap(found, as_root=True, filtered=filtered)
             yield Bubblewrap(found, options=("--disable-userns",), filtered=filtered)  # since 0.8
             yield Bubblewrap(found, filtered=filtered)
@@ -114,7 +115,8 @@ def _fault_with_agents(kind: Sandbox) -> str:
         copy, secret = Path(name, "copy"), Path(name, "secret")
         copy.mkdir()
         secret.write_text("x")
-        places = Places([(copy, "/workspace/repo", True)], "/workspace/repo")
+        places = Places([(copy, "/workspace/repo", True)], "/workspace/repo", kind.user())
+        give(copy, places.user)
         argv, environment = ["/bin/sh", "-c", _AGENT_PROBE, "sh", str(secret)], {"PATH": PATH, "HOME": "/tmp"}
         try:
             finished = run_in(

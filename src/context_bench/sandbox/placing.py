@@ -67,6 +67,18 @@ def open_all(root: Path) -> None:
                     place.chmod(stat.S_IMODE(mode) | wanted)
 
 
+def give(root: Path, user: int) -> None:
+    """Make a tree belong to `user`, if that is not 0; links are not followed. Only root can, and only while nothing runs in it."""
+    if user:
+        os.chown(root, user, user, follow_symlinks=False)
+        for folder, folders, files in os.walk(root):
+            for name in [*folders, *files]:
+                place = os.path.join(folder, name)  # noqa: PTH118 (as many as a repository has)
+                with contextlib.suppress(OSError):
+                    if os.lstat(place).st_uid != user:
+                        os.chown(place, user, user, follow_symlinks=False)
+
+
 def _open_up(folder: Path) -> None:
     """A folder that the agent has closed to itself belongs to this user still."""
     with contextlib.suppress(OSError):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, SandboxFailed, SetupFailed
-from context_bench.sandbox.backends import PATH, TOOLS, Places, Sandbox
+from context_bench.sandbox.backends import PATH, TOOLS, Bubblewrap, Places, Sandbox
 from context_bench.sandbox.copying import PLAIN, QUIET, copy_of, take_start
 from context_bench.sandbox.finding import find_house
 from context_bench.sandbox.guarded import Guarded
-from context_bench.sandbox.placing import bytes_of, fresh_folder, open_all, parts_of, put, remove_tree
+from context_bench.sandbox.placing import bytes_of, fresh_folder, give, open_all, parts_of, put, remove_tree
 from context_bench.sandbox.running import run_in
 from context_bench.sandbox.shapes import Bounds, Finished
 from context_bench.sandbox.watched import Stop
@@ -45,6 +47,8 @@ def workspace(
     """
     walls = house or find_house(unsafe=unsafe)
     extra = [_readable(path) for path in readable]
+    if isinstance(walls, Bubblewrap) and walls.as_root and not all(map(_open_to_others, extra)):
+        walls = replace(walls, as_root=False)
     with fresh_folder() as root:
         made = Workspace(root, walls, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
         copy_of(repo, made.path)
@@ -64,6 +68,13 @@ def _readable(path: str | Path) -> Path:
     return there
 
 
+def _open_to_others(path: Path) -> bool:
+    """Another user may read it; of a folder, only itself is looked at."""
+    mode = path.stat().st_mode
+    wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    return mode & wanted == wanted
+
+
 class Workspace:
     """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`, `home_inside` likewise.
 
@@ -74,14 +85,16 @@ class Workspace:
     def __init__(self, root: Path, house: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
         self._root, self._house, self._bounds, self._readable = root, house, bounds, list(readable)
         self.house, self.contained, self.walls = house.name, house.contained, house.walls()
+        self._user = house.user()
         self.path, self.home, self._tmp, self._start = root / "repo", root / "home", root / "tmp", root / "start.git"
         self.inside = at if self.contained else str(self.path)
         self.home_inside = _HOME if self.contained else str(self.home)
         for folder in (self.home, self._tmp, root / "etc", root / "bin"):
             folder.mkdir()
         (root / "bin" / "python").symlink_to(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
-        (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:1000:1000::{_HOME}:/bin/sh\n")
-        (root / "etc" / "group").write_text("root:x:0:\nagent:x:1000:\n")
+        user = self._user or 1000
+        (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:{user}:{user}::{_HOME}:/bin/sh\n")
+        (root / "etc" / "group").write_text(f"root:x:0:\nagent:x:{user}:\n")
         self._stop = Stop()
         self._guarded: Guarded | None = None
 
@@ -123,11 +136,14 @@ class Workspace:
             (self.path, self.inside, True),
             *binds,
         ]
+        for folder in self._root.iterdir():  # what was written here since the last command belongs to whoever runs this one
+            if folder.is_dir():
+                give(folder, self._user)
         return run_in(
             self._house,
             words,
             {**self._environment(), **(env or {})},
-            Places(mine, self.inside),
+            Places(mine, self.inside, self._user),
             network=network,
             bounds=self._bounds,
             timeout=timeout,

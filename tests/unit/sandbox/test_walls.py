@@ -234,11 +234,10 @@ def marked(word):
 
 
 @pytest.mark.program("bwrap")
-def test_a_fork_bomb_is_over_at_its_limit():
-    if find_groups() is None and ROOT:
-        pytest.fail("as root without control groups nothing in the kernel holds a bomb: it is not lit")
+@pytest.mark.parametrize("kind", [0, 1], ids=["as found", "no control groups"])
+def test_a_fork_bomb_is_over_at_its_limit(kind):
     word = f"cb{uuid.uuid4().hex}"
-    with workspace(FILES, house=find_house(), bounds=Bounds(processes=60)) as copy:
+    with workspace(FILES, house=agents_kinds()[kind], bounds=Bounds(processes=60)) as copy:
         quiet = copy.run("true").seconds
         began = time.monotonic()
         done = copy.run(["bash", "-c", "f() { f | f & }; f; sleep 30"], env={"MARK": word}, timeout=30.0)
@@ -251,7 +250,7 @@ def test_a_fork_bomb_is_over_at_its_limit():
 @pytest.mark.program("bwrap")
 def test_the_run_says_which_walls_stood():
     path = shutil.which("bwrap")
-    said = Bubblewrap(path, groups=Groups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
+    said = Bubblewrap(path, as_root=ROOT, groups=Groups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
     assert said == (
         "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited by cgroup v2."
     )
@@ -313,6 +312,27 @@ def test_node_works(kind):
     with workspace({**FILES, "files": {"a.js": NODE}}, house=agents_kinds()[kind]) as copy:
         done = copy.run(["node", "a.js"], timeout=60.0)
         assert (done.stdout_tail, done.exit) == ("seven\n", 0), done
+
+
+@pytest.mark.program("bwrap")
+def test_root_becomes_a_user_of_no_rights(tmp_path):
+    """Where the suite runs as root; for everybody else the walls say nothing of it."""
+    for name, mode in (("open", 0o755), ("closed", 0o700)):
+        (tmp_path / name).mkdir(mode=mode)
+        (tmp_path / name / "secret").write_text("x")
+        (tmp_path / name / "secret").chmod(0o600)
+    with workspace(FILES, house=find_house(), readable=[tmp_path / "open"]) as copy:
+        copy.write("later.txt", b"x")
+        done = copy.run(["sh", "-c", f"id -u; whoami; echo y >> later.txt && cat later.txt; cat {tmp_path}/open/secret || echo no"])
+        user, name, *rest = done.stdout_tail.split()
+        assert (name, rest) == ("agent", ["xy", "no"] if ROOT else ["xy", "x"])
+        assert int(user) >= 1_900_000_000 if ROOT else int(user) == 1000
+        assert "+y" not in copy.patch()
+        assert "xy" in copy.patch()
+        assert "as root" not in copy.walls
+    with workspace(FILES, house=find_house(), readable=[tmp_path / "closed"]) as copy:
+        assert copy.run(["cat", f"{tmp_path}/closed/secret"]).stdout_tail == "x", "what it was given to read, it reads"
+        assert ("as root without capabilities" in copy.walls) == ROOT
 
 
 # --- as another user --------------------------------------------------------------------------------------------------------------------
