@@ -37,7 +37,7 @@ _ETC = (
 )
 _SHARED_MEMORY = 256 * 2**20
 #: Beyond the limit of a program, for what watches it inside: bytes of memory, processes.
-_WATCHER = (64 * 2**20, 8)
+_WATCHER = (32 * 2**20, 8)
 _PYTHON_HOME = os.path.realpath(sys.base_prefix)
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 #: Python that becomes a user without rights and then the command.
@@ -120,7 +120,7 @@ def _limited(groups: Groups | None) -> str:
     said = f"{_and(there)} limited by cgroup v{groups.version}" if groups is not None else ""
     if not missing:
         return said
-    otherwise = f"{_and(missing)} limited for each process and by looking only (no control group may be made here)"
+    otherwise = f"{_and(missing)} limited by resource limits and by looking only (no control group may be made here)"
     return f"{said}; {otherwise}" if said else otherwise
 
 
@@ -151,7 +151,7 @@ class Bubblewrap:
         return self.groups is not None and self.groups.counts_memory
 
     def program(self, boot: str, limits: Limits) -> Command:
-        size = str(limits.memory)
+        size = str(limits.memory + 2 * _WATCHER[0])  # what is over the limit is ended for that, whatever holds it
         own = ["--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
         order = [
             *("--unshare-net", "--as-pid-1", *_libraries(_PYTHON), *own, "--remount-ro", "/dev", "--remount-ro", "/"),

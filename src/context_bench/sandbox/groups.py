@@ -95,13 +95,13 @@ class Group:
         """End all members and take the group away; False if it is there still: the next run tries again."""
         gone = self.kill(seconds)
         for folder in dict.fromkeys(self.folders.values()):
-            for pause in (0.0, 0.001, 0.01, 0.1):  # the dead are let go a moment later
-                time.sleep(pause)
+            for pause in (0.001, 0.01, 0.1, 0.0):  # the dead are let go a moment later
                 try:
                     folder.rmdir()
                 except FileNotFoundError:
-                    pass
+                    break
                 except OSError:
+                    time.sleep(min(pause, seconds))
                     continue
                 break
             else:

@@ -76,12 +76,19 @@ async def run(sandbox: Sandbox, unit: Unit, data: dict[str, Any], limits: Limits
     """
     word = secrets.token_bytes(WORD)
     same = sandbox.same_python
-    job = {"unit": unit.code(same), "user": sandbox.user(), "count_by_user": sandbox.count_by_user, **asdict(limits)}
-    job["far"] = {name: value for name, value in data.items() if name not in unit.apart} if unit.apart else None
-    pieces = map(_dumped, (_INSIDE.code(same)[0], job, data))
-    sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
     command = sandbox.program(_BOOT, limits)
     try:
+        counted = command.group is not None and {"memory", "pids"} <= command.group.folders.keys()
+        job = {
+            "unit": unit.code(same),
+            "counted": counted,
+            "user": sandbox.user(),
+            "count_by_user": sandbox.count_by_user,
+            **asdict(limits),
+        }
+        job["far"] = {name: value for name, value in data.items() if name not in unit.apart} if unit.apart else None
+        pieces = map(_dumped, (_INSIDE.code(same)[0], job, data))
+        sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
         out, err, ended = await _talk(command, sent + word, limits.timeout + _GRACE)
         over = command.group.exceeded() if command.group is not None else ""
     finally:

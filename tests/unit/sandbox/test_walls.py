@@ -255,9 +255,9 @@ def test_the_run_says_which_walls_stood():
         "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited by cgroup v2."
     )
     weak = Bubblewrap(path, filtered=False, groups=None).walls()
-    for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited for each process"):
+    for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited by resource limits"):
         assert missing in weak
-    assert "memory limited for each process" in Bubblewrap(path, groups=Groups(1, {"pids": Path("/x")})).walls()
+    assert "memory limited by resource limits" in Bubblewrap(path, groups=Groups(1, {"pids": Path("/x")})).walls()
 
 
 # --- honest programs --------------------------------------------------------------------------------------------------------------------
