@@ -175,7 +175,7 @@ class Bubblewrap:
             *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"),
             *("--size", str(2**20), "--tmpfs", "/run"),
         ]
-        told = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the command)
+        told = _as_file()
         order = [
             *(() if network else ("--unshare-net",)),
             *("--hostname", "sandbox", "--json-status-fd", str(told.fileno())),
@@ -229,9 +229,13 @@ def _bound(host: Path, inside: str, write: bool) -> list[str]:
     return [*ways, "--bind" if write else "--ro-bind", str(host), inside]
 
 
-def _as_file(data: bytes) -> IO[bytes]:
-    """A file of no name with `data`, to be read once by a child."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the command)
+def _as_file(data: bytes = b"") -> IO[bytes]:
+    """A file of no name with `data`, in memory where the system can, for a child; closed with the command."""
+    file: IO[bytes]
+    if hasattr(os, "memfd_create"):
+        file = os.fdopen(os.memfd_create("context-bench"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()  # noqa: SIM115
     file.write(data)
     file.seek(0)
     return file
