@@ -116,13 +116,13 @@ def _fault_with_agents(kind: Sandbox) -> str:
         copy.mkdir()
         secret.write_text("x")
         places = Places([(copy, "/workspace/repo", True)], "/workspace/repo", kind.user())
-        give(copy, places.user)
         argv, environment = ["/bin/sh", "-c", _AGENT_PROBE, "sh", str(secret)], {"PATH": PATH, "HOME": "/tmp"}
         try:
+            give(copy, places.user)
             finished = run_in(
                 kind, argv, environment, places, network=False, bounds=Bounds(), timeout=60.0, stdin=b"", keep=4096, disk=copy, stop=Stop()
             )
-        except SandboxFailed as error:
+        except (SandboxFailed, OSError) as error:  # not every disk knows every user
             return str(error)
         return "" if finished.ok else finished.stdout_tail.strip() or finished.stderr_tail.strip()[-300:] or f"exit status {finished.exit}"
 

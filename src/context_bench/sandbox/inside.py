@@ -112,14 +112,14 @@ def _wait(child: int, job: dict[str, Any]) -> str:
 
     The kernel keeps the limits but that of time.
     """
-    import _signal
+    import _signal  # type: ignore[import-not-found]  # signal itself would be paid for in each run
 
     def over(*_: object) -> None:
         raise TimeoutError
 
     try:
         _signal.signal(_signal.SIGALRM, over)  # only here: no child has it
-        _signal.setitimer(_signal.ITIMER_REAL, job["timeout"])
+        _signal.setitimer(_signal.ITIMER_REAL, min(job["timeout"], 1e7))  # what is more it does not take
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == child:

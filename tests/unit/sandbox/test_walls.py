@@ -502,6 +502,38 @@ def ended(pid):
         return True
 
 
+RUNNER = """
+import sys
+from context_bench.sandbox import find_house, workspace
+with workspace({"kind": "files", "files": {"a": "x"}}, house=find_house()) as copy:
+    print("begun", flush=True)
+    copy.run("setsid sleep 60 & sleep 60", env={"MARK": sys.argv[1]})
+"""
+
+
+@pytest.mark.program("bwrap")
+def test_nothing_runs_on_when_we_are_killed():
+    word = f"cb{uuid.uuid4().hex}"
+    owner = subprocess.Popen([sys.executable, "-c", RUNNER, word], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout.readline() == "begun\n"
+    assert becomes(lambda: marked(word) >= 3)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert becomes(lambda: marked(word) == 0)
+    with workspace(FILES, house=find_house()):  # takes away what was left on the disk
+        find_groups.__wrapped__()
+    assert not [name for name in left() if f"-{owner.pid}-" in name]
+
+
+def becomes(true):
+    for _ in range(1000):
+        if true():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def test_the_second_version_is_found_where_controllers_are_passed_on(tmp_path):
     place = tmp_path / "cgroup"
     scope = place / "user.slice" / "app.slice" / "run.scope"
