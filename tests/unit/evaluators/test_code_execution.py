@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pickle
 import shutil
 
 import pytest
@@ -308,6 +309,14 @@ class Answers:
 
     def process(self, example):
         return {**example, "response": "    return a + b"}
+
+
+@run_for_real
+async def test_another_machine_looks_for_its_own_sandbox(judge):
+    await judge.preflight()
+    there = pickle.loads(pickle.dumps(judge))
+    assert (judge.walls() != "", there.walls()) == (True, "")
+    assert there.fingerprint() == judge.fingerprint()
 
 
 @run_for_real
