@@ -69,7 +69,7 @@ def open_all(root: Path) -> None:
 
 def give(root: Path, user: int) -> None:
     """Make a tree belong to `user`, if that is not 0; links are not followed. Only root can, and only while nothing runs in it."""
-    if user:
+    if user and root.exists():
         os.chown(root, user, user, follow_symlinks=False)
         for folder, folders, files in os.walk(root):
             for name in [*folders, *files]:

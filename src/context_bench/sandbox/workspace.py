@@ -95,12 +95,14 @@ class Workspace:
         user = self._user or 1000
         (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:{user}:{user}::{_HOME}:/bin/sh\n")
         (root / "etc" / "group").write_text(f"root:x:0:\nagent:x:{user}:\n")
+        self._written = {self.path, self.home, self._tmp, root / "etc", root / "bin"}
         self._stop = Stop()
         self._guarded: Guarded | None = None
 
     def begin(self) -> None:
         """From here on changes are the agent's."""
         take_start(self.path, self._start)
+        self._written |= {self.path, self._start}
         self._guarded = Guarded(self.path)
 
     def run(
@@ -136,9 +138,8 @@ class Workspace:
             (self.path, self.inside, True),
             *binds,
         ]
-        for folder in self._root.iterdir():  # what was written here since the last command belongs to whoever runs this one
-            if folder.is_dir():
-                give(folder, self._user)
+        while self._written:  # since the last command; it belongs to whoever runs this one
+            give(self._written.pop(), self._user)
         return run_in(
             self._house,
             words,
@@ -217,7 +218,9 @@ class Workspace:
         """Put a file into the copy (or into HOME). What is in the way (a link, a folder, a file where a folder has to be) is removed; no
         link is followed. Only while no command runs.
         """
-        put(self.home if home else self.path, name, data, executable=executable)
+        base = self.home if home else self.path
+        put(base, name, data, executable=executable)
+        self._written.add(base)
 
     def remove(self, name: str) -> None:
         """Take a file or folder out of the copy; no link is followed."""
@@ -233,10 +236,12 @@ class Workspace:
         """A folder beside the copy, to be shown to a command with `binds`; made if it is not there."""
         place = self._root / name
         place.mkdir(exist_ok=True)
+        self._written.add(place)
         return place
 
     def undo_power_over_tests(self, tests: Iterable[str]) -> tuple[str, ...]:
         """Put back what steers how tests run; the names of what had been changed. See `guarded`."""
+        self._written.add(self.path)
         return self._guarded.undo(list(tests)) if self._guarded is not None else ()
 
     def leave_agent(self) -> None:
@@ -245,3 +250,4 @@ class Workspace:
         for folder in (self.home, self._tmp):
             remove_tree(folder)
             folder.mkdir()
+            self._written.add(folder)
