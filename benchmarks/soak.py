@@ -2,13 +2,17 @@
 
     python benchmarks/soak.py [--minutes 30] [--requests N] [--seed 0] [--workers 12] [--store URL] [--samples FILE]
 
-Whichever of `--minutes` and `--requests` comes first ends the faults; what is under way then ends in peace. Everything is on loopback and
-in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a proxy that halves contexts) and
-four controls, a tap in a process of its own before the provider, a judge, a viewer that is looked at all the while. For a third
-of the time rounds are killed (SIGKILL) and resumed, halted (SIGSTOP), and their tap is killed; then comes one that takes the rest of
-the time, with the provider's faults and halts only, in one process whose memory can be judged. When the time is over each round is
-played again undisturbed into another store, and both reports are compared. At the end stands a table in Markdown. Exit code 1 if an
-invariant is broken.
+Everything is on loopback and in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a
+proxy that halves contexts) and four controls, a tap in a process of its own before the provider, a judge, a viewer that is browsed all
+the while. Phases, by their share of the time (or of `--requests`, whichever ends first):
+
+* 0.2: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
+* 0.5: first the tap is warmed with requests of nobody's, then comes one long round in one process, with the provider's faults and halts
+  only: the slopes of run and tap are measured here, and the tap's to the end;
+* 0.3: each round is played again undisturbed into another store and both reports are compared; the store that the viewer shows is at
+  rest, and the viewer's slope is measured.
+
+At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 import soak_books
 import soak_faults
 import soak_told
@@ -43,6 +48,9 @@ ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and sec
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
+KILLED, FAULTY = 0.2, 0.7  # of the time: until when rounds are killed, and until when faults are on
+SPEEDUP = 1.7  # pace of a long round beside that of short ones that are killed: it starts once
+TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
 @dataclass
@@ -191,9 +199,10 @@ class Soak:
             process.kill()
         elif what == "halt":
             since = time.time()
-            process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(self.random.uniform(1, 8))
-            process.send_signal(signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it ended in the moment in which it was to be halted
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(self.random.uniform(1, 8))
+                process.send_signal(signal.SIGCONT)
             round_.halts.append((since, time.time()))
         else:
             round_.taps += 1
@@ -262,29 +271,67 @@ class Soak:
     async def rounds_of_all_kinds(self) -> None:
         """Rounds that are killed, for a third of the time; then long ones."""
         number = 0
-        while number == 0 or not self.over(1 / 3):
+        while number == 0 or not self.over(KILLED):
             number += 1
             draw = self.random.uniform
             strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
             await self.play(self.prepared(number, min(40 * number, 150), strikes))
+        await self.warm_tap()
         number += number % 2  # the next are streamed
-        while not self.over(0.9):
-            left = self.began + 60 * self.asked.minutes - time.monotonic()
-            size = int(max(40, 0.95 * left * self.worked / max(1.0, self.working) / PER_EXAMPLE))
+        while not self.over(0.9 * FAULTY):
+            left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
+            size = int(max(40, SPEEDUP * left * self.worked / max(1.0, self.working) / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
             halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
             await self.play(self.prepared(number, size, halts))
+        self.faults.on = False
+        self.at_rest()
         for round_ in self.rounds:
             await self.compare(round_)
+        if not self.over():  # the viewer's time
+            await asyncio.sleep(max(0.0, self.began + 60 * self.asked.minutes - time.monotonic()))
+
+    async def warm_tap(self) -> None:
+        """Send the tap as many requests as fill its room for conversations; they belong to no round."""
+        self.faults.on = False
+        url, at_once = f"http://127.0.0.1:{self.tap_port}/v1/chat/completions", asyncio.Semaphore(self.asked.workers)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as client:
+
+            async def send(number: int) -> None:
+                text = json.dumps(soak_faults.example(0, number, self.asked.seed))
+                body = {"model": "m", "stream": bool(number % 2), "messages": [{"role": "user", "content": text}]}
+                async with at_once:
+                    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                        async with client.post(url, json=body) as reply:
+                            await reply.read()
+
+            for start in range(0, self.tap_warm, 1_000):
+                await asyncio.gather(*(send(number) for number in range(start, start + 1_000)))
+        self.faults.on = True
+        self._warm("tap")
+
+    def at_rest(self) -> None:
+        """The viewer's store is at rest from now on."""
+        self._warm("viewer")
+
+    def _warm(self, name: str) -> None:
+        for each in self.programs.watched:
+            if each.name == name:
+                each.warm_from = time.monotonic() + soak_watch.WARM[name]
+
+    @property
+    def tap_warm(self) -> int:
+        """Requests to warm the tap with; fewer in a short trial."""
+        return min(TAP_WARM, int(500 * self.asked.minutes))
 
     async def watch(self) -> None:
         """Look at the processes every second, and end the faults when it is time."""
         while True:
             for each in self.programs.watched:
                 each.look()
-            if self.over():
+            if self.over(FAULTY):
                 self.faults.on = False
             await asyncio.sleep(1)
 

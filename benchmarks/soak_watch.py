@@ -12,13 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-#: Seconds in which a process still fills its caches: a run its libraries and tables of words, a tap its last conversations, a viewer the
-#: database's page caches and its summaries.
-WARM = {"run": 180.0, "tap": 240.0, "viewer": 600.0}
+#: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after the moment from
+#: which they count as busy with the same (a tap with its room for conversations full, a viewer whose store is at rest).
+WARM = {"run": 300.0, "tap": 60.0, "viewer": 60.0}
 BLOCK = 30.0  # seconds of samples that are taken together
 LEAST = 8.0  # minutes without which nothing is said
-HALF_HOUR = 0.5  # hours over which a slope is judged
-NOISE = 3.0  # MB by which the memory of one process differs from one look to the next
+MOST = 1.0  # MB/h that the upper end of a slope's interval may be
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
 
 
@@ -39,6 +38,7 @@ class Watched:
     name: str
     pid: int
     busy: float = math.inf  # seconds on the monotonic clock
+    warm_from: float | None = None  # the same clock; by default so many seconds after the start
     samples: list[Sample] = field(default_factory=list)
 
     def look(self) -> None:
@@ -55,7 +55,12 @@ class Watched:
 
     def warm(self) -> list[Sample]:
         """The samples after the process has filled its caches, while it was busy."""
-        return [sample for sample in self.samples if self.samples[0].at + WARM.get(self.name, 0.0) <= sample.at <= self.busy]
+        if not self.samples:
+            return []
+        start = self.warm_from
+        if start is None:
+            start = math.inf if self.name in ("tap", "viewer") else self.samples[0].at + WARM.get(self.name, 0.0)
+        return [sample for sample in self.samples if start <= sample.at <= self.busy]
 
 
 @dataclass(frozen=True)
@@ -72,22 +77,19 @@ class Slope:
     @property
     def verdict(self) -> str:
         """By the rule that `RULE` says."""
-        covers = self.low <= 0 <= self.high
-        if self.minutes < LEAST or (covers and (self.high - self.low) / 2 * HALF_HOUR > 2 * NOISE):
+        if self.minutes < LEAST:
             return "looked at too shortly to say"
-        if covers:
-            return "0 within its interval"
-        if abs(self.slope) * HALF_HOUR < NOISE:
-            return f"{self.slope * HALF_HOUR:+.1f} MB in half an hour, less than the noise"
-        return "falls" if self.slope < 0 else "GROWS"
+        if self.high <= MOST:
+            return "held"
+        return "GROWS" if self.low > MOST else "not shown: the interval is too wide"
 
 
 RULE = (
-    f"A slope counts as 0 if its 95 % interval covers 0 and is no wider than ±{4 * NOISE:g} MB/h, or if half an hour of it is less than "
-    f"{NOISE:g} MB; nothing is said of less than {LEAST:g} minutes. Least squares over means "
-    f"of {BLOCK:g} s, a level for each life of a program, the interval widened by how alike neighbours are; left out: the first "
+    f"Memory holds if the upper end of the slope's 95 % interval is at most {MOST:g} MB/h, and grows if the lower end is above it; nothing "
+    f"is said of less than {LEAST:g} minutes. Least squares over means of {BLOCK:g} s, a level for each life of a program, the interval "
+    "widened by how alike neighbours are. Left out: the first "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
-    + ", and a run's last look at all its rows."
+    + "; all before a tap's room for conversations is full, and while the store that the viewer shows grows; a run's last look at its rows."
 )
 
 
@@ -154,7 +156,7 @@ class Kind:
         """What is wrong, if anything is."""
         if self.slope is not None and self.slope.verdict == "GROWS":
             return f"the memory of the {self.name} grows: {self.trend}"
-        if self.files[1] > self.files[0] + FILES:
+        if self.slope is not None and self.files[1] > self.files[0] + FILES:
             return f"the {self.name} had {self.files[0]} files open and has {self.files[1]}"
         return None
 

@@ -1,6 +1,6 @@
 """What the tap costs: added latency and throughput against going straight to the upstream, side by side in one run.
 
-    python benchmarks/tap.py [--requests 2000] [--concurrency 256] [--tokens 1000] [--record full]
+    python benchmarks/tap.py [--requests 2000] [--concurrency 256] [--tokens 1000] [--record full] [--watch]
 
 Upstream, tap and client are three processes on this machine; direct and tapped blocks alternate, so that a busy machine is busy for
 both. Targets (median added latency ≤ 2 ms, throughput ≥ 0.4 × direct at 256) hold on idle cores; on fewer than three cores the three
@@ -11,10 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
+import signal
+import socket
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from multiprocessing.connection import Connection
 
@@ -70,6 +76,27 @@ def tap(tell: Connection, to: str, record: str) -> None:
             await asyncio.Event().wait()
 
     asyncio.run(serve())
+
+
+def watch(tell: Connection, to: str, record: str) -> None:
+    """The command itself: a tap without a proxy, and a store on disk."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        options = ["--front", str(port), "--upstream", to, "--store", f"{folder}/store.db", "--record", record, "--quiet"]
+        process = subprocess.Popen([sys.executable, "-m", "context_bench", "watch", *options], stdout=subprocess.DEVNULL)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        try:
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.05)
+            tell.send(f"http://127.0.0.1:{port}")
+            process.wait()
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def started(target: object, *args: object) -> tuple[multiprocessing.process.BaseProcess, str]:
@@ -142,9 +169,10 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=1_000)
     parser.add_argument("--record", default="full", choices=["meta", "hashes", "redacted", "full"])
+    parser.add_argument("--watch", action="store_true", help="what `watch` costs: its turns are on disk before the last byte is answered")
     options = parser.parse_args()
     behind, direct = started(upstream)
-    front, tapped = started(tap, direct, options.record)
+    front, tapped = started(watch if options.watch else tap, direct, options.record)
     try:
         rows = asyncio.run(measure(direct, tapped, options))
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import judge_label, options
-from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, wordiff
+from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, usage, wordiff
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
@@ -31,7 +31,7 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import failures, gguf, hop, prices, redact, retry, scripted, sse, wire
 from context_bench.logs import gold, read, repo, shell, symbols
 from context_bench.logs.answers import read as answers
 from context_bench.logs.solved import read as solved
@@ -40,10 +40,10 @@ from context_bench.logs.traces import vocabulary
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results
-from context_bench.systems import relay, splice, templates
+from context_bench.systems import splice, templates
 from context_bench.systems.compressors import _results
 from context_bench.systems.memories import _description, _exports, http, mcp
-from context_bench.tap import coding, journal, masking, matching
+from context_bench.tap import coding, masking, matching
 from context_bench.viewer import asking
 
 Target = Callable[[bytes], object]
@@ -233,12 +233,10 @@ TARGETS: dict[str, Target] = {
     "replies": _of_json(*map(_reply, WIRES)),
     "failures": _failure,
     "retry-after": _of_text(_waits),
-    "codings": lambda data: (
-        [relay.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None
-    ),
+    "codings": lambda data: [hop.unpacked(data[1:], CODINGS[data[0] % 4]), coding.decode(data[1:], CODINGS[data[0] % 7])] if data else None,
     "headers": _of_text(_headers),
     "splices": _spliced,
-    "tap-records": _of_object(journal.from_json),
+    "tap-records": _of_object(usage.forwarded_of),
     # data sets
     "jsonl": _rows("rows.jsonl"),
     "json": _rows("rows.json"),

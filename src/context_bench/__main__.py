@@ -8,13 +8,16 @@ from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 failures, 2 usage, 3 not comparable, 4 gate, 5 cost cap, 130 interrupted).
+    """Run the command line; returns the exit code (0 done, 1 failures or a fault of ours, 2 usage, 3 not comparable, 4 gate, 5 cost cap,
+    130 interrupted).
 
     Raises `SystemExit` (code 2, the reason as its text) where there is nothing to run: no system, no such dataset, no example.
     """
-    from context_bench.cli.app import run_line
-
-    return run_line(list(sys.argv[1:] if argv is None else argv))
+    try:
+        from context_bench.cli.app import run_line
+    except KeyboardInterrupt:
+        return 130
+    return run_line(list(sys.argv[1:] if argv is None else argv), for_good=argv is None)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.load import different_load
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
 from context_bench.results import EvalResult
 
@@ -262,8 +263,7 @@ def planned_margin(result: Result, field: str) -> float | None:
     planned = result.manifest.get("margin")
     if not isinstance(planned, Mapping) or planned.get("score_field") not in (None, field):
         return None
-    value = planned.get("value")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return real(planned.get("value"))
 
 
 def _chosen_after(result: Result, field: str, margin: float | None) -> str:

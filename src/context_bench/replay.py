@@ -32,9 +32,13 @@ CANNOT_SEE = (
 
 def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) -> None:
     """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the run's manifest."""
+    from context_bench.engine.secrets import HIDDEN
     from context_bench.engine.store.reading import export
     from context_bench.metrics.replayed import Agreement, SystemFigures, actions_by_request
-    from context_bench.tap.masking import map_text, mask_names, mask_text
+    from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
+
+    def masked(text: str) -> str:
+        return mask_text(text.replace(HIDDEN, MASK))
 
     rules, kept = _Rules(told), {}
     passthrough = told.get("passthrough")
@@ -42,7 +46,7 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     systems: dict[str, Any] = {}
     for name in result.summary:
         # What was sent is read as the tap wrote down what arrived: without anything that looks like a key.
-        figures = SystemFigures(rules, clean=lambda body: map_text(mask_names(body), mask_text), truncate=_truncated)
+        figures = SystemFigures(rules, clean=lambda body: map_text(mask_names(body), masked), truncate=_truncated)
         against = Agreement(wanted if name != passthrough else {})
         for item in export(store, run, name):
             figures.add(item)

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
@@ -482,6 +483,7 @@ def _check(systems: list[Any], evaluators: list[Any], metrics: list[Any]) -> Non
         for plugin in plugins:
             if not hasattr(plugin, "name") or not any(hasattr(plugin, method) for method in needed):
                 raise BadInput(f"{plugin!r} is not a {kind}: it needs a `name` and a method `{needed[0]}`")
+            calling.check(kind, plugin)
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:

@@ -13,6 +13,7 @@ from context_bench.__main__ import main
 from context_bench.core.errors import MissingExtra, StoreUnusable
 from context_bench.engine import list_runs, open_store, open_watch, rows
 from context_bench.engine.store import migrating, schema
+from context_bench.engine.store.browsing import open_reading
 from context_bench.engine.store.postgres import database_of
 from context_bench.testing.postgres import program_of
 
@@ -109,6 +110,36 @@ def test_a_newer_schema_is_refused_and_left_alone(fresh):
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StoreUnusable, match=rf"schema 9999.*knows up to {schema.HEAD}.*newer context-bench"):
         open_store(fresh)
+
+
+_ADDED = {
+    "trigger": ["CREATE TRIGGER spy AFTER INSERT ON runs BEGIN UPDATE runs SET name = 'x'; END"],
+    "view": ["CREATE VIEW spied AS SELECT * FROM runs"],
+    "older": ["PRAGMA user_version = 1"],
+    "newer": ["PRAGMA user_version = -7"],
+}
+_ADDED_THERE = {
+    "trigger": [
+        "CREATE FUNCTION spying() RETURNS trigger AS 'BEGIN RETURN NULL; END' LANGUAGE plpgsql",
+        "CREATE TRIGGER spy AFTER INSERT ON runs EXECUTE FUNCTION spying()",
+    ],
+    "rule": ["CREATE RULE spy AS ON INSERT TO runs DO ALSO DELETE FROM plan"],
+}
+
+
+@pytest.mark.parametrize("added", sorted({*_ADDED, *_ADDED_THERE}))
+def test_a_store_that_another_program_added_to_is_refused(added, fresh):
+    with open_store(fresh) as store:
+        statements = (_ADDED_THERE if store.engine.dialect.name == "postgresql" else _ADDED).get(added, [])
+        with store.writing() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+    for opening in (open_store, open_reading):
+        if statements:
+            with pytest.raises(StoreUnusable, match=r"was changed by another program: it has .*, which no context-bench makes"):
+                opening(fresh)
+        else:
+            opening(fresh).close()
 
 
 @server_needed

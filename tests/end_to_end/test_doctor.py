@@ -15,12 +15,12 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.core.records import plain
 from context_bench.llm.echo import Echo
+from context_bench.llm.hop import Answer, Hop
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES
 from context_bench.systems import examine
 from context_bench.systems._payloads import PAYLOADS
-from context_bench.systems.relay import Answer, Relay
 from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 
@@ -123,7 +123,7 @@ async def test_a_proxy_that_checks_a_key_of_its_own():
         return request.with_headers(headers)
 
     async with model_server() as model, Tap(model.url, upstream_key=KEY) as tap:
-        proxy = Relay(tap.url, door)
+        proxy = Hop(tap.url, door)
         await proxy.start()
         try:
             findings = {finding.name: finding for finding in await examine(proxy.url, tap, api_key=KEY, proxy_key="door-key")}
@@ -150,7 +150,7 @@ async def meddling(change, routes=("chat", "messages", "responses"), **options):
         return request if body is None else request.with_body(change(body) or body)
 
     async with model_server() as model, Tap(model.url, upstream_key=KEY, **options) as tap:
-        proxy = Relay(tap.url, edit)
+        proxy = Hop(tap.url, edit)
         await proxy.start()
         try:
             return {finding.name: finding for finding in await examine(proxy.url, tap)}
@@ -229,7 +229,7 @@ async def test_something_that_is_no_proxy_at_all(reply):
     async def answer(request):
         return Answer([reply], 200, "text/html")
 
-    server = Relay("http://127.0.0.1:9", answer)
+    server = Hop("http://127.0.0.1:9", answer)
     await server.start()
     try:
         findings = {finding.name: finding for finding in await examine(server.url)}
@@ -352,7 +352,7 @@ async def refused(status, body, *offered):
         return Answer([json.dumps(body).encode()], status)
 
     async with ModelServer(Echo()) as model, Tap(model.url) as tap:
-        proxy = Relay(tap.url, refuse)
+        proxy = Hop(tap.url, refuse)
         await proxy.start()
         try:
             return {finding.name: finding for finding in await examine(proxy.url, tap)}, tap.url

@@ -16,7 +16,9 @@ from context_bench.engine import Arm, RunSettings, execute, open_store, rows, ru
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.store import spent
+from context_bench.evaluators import AnswerQuality
 from context_bench.llm.chat import ChatClient
+from context_bench.systems import OpenAIProxy
 from context_bench.testing.hostile import CASES, Hostile, faults
 
 EXAMPLES, WORKERS = 60, 4
@@ -187,3 +189,24 @@ async def test_a_judge_that_is_cut_off_is_in_the_books(tmp_path):
         attempts, accounts = books(where)
         assert attempts == log_of(provider)
         assert accounts == {"system": 1, "judge": 1}
+
+
+@pytest.mark.parametrize("case", ["done-then-stall", "done-then-more"])
+async def test_a_stream_that_goes_on_or_stays_open_after_its_end_is_one_row_asked_once(tmp_path, case):
+    async with Hostile(case) as provider:
+        with open_store(tmp_path / "after.db") as store:
+            async with asyncio.timeout(60):
+                await execute(
+                    store,
+                    name="after",
+                    arms=[Arm(OpenAIProxy(provider.url, name="proxy", model="m", stream=True))],
+                    examples=[{"id": i, "context": "some words", "question": f"which {i}?", "answer": "42"} for i in range(4)],
+                    evaluators=[AnswerQuality()],
+                    manifest={},
+                    settings=RunSettings(max_workers=2),
+                )
+            found = list(rows(store, "after"))
+    assert [(row.errors, row.scores["exact_match"]) for row in found] == [({}, 1.0)] * 4  # nothing of what follows is in the answer
+    assert len(provider.log) == 4
+    events = {row.metadata.get("after_done", {}).get("events") for row in found}
+    assert events == ({2} if case == "done-then-more" else {None})

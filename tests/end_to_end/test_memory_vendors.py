@@ -11,8 +11,8 @@ from context_bench.core.errors import BadInput, MissingProgram, TimedOut, Unreac
 from context_bench.core.memory import Item
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.systems._vendors import Vendor
 from context_bench.systems.memories import make_memory
-from context_bench.systems.memories._vendors import Vendor
 from context_bench.systems.memories.doctor import examine
 from context_bench.testing.memory_contract import acheck_memory
 
@@ -88,7 +88,7 @@ async def test_langgraph(name):
 def test_a_process_that_ends_or_hangs():
     memory = make_memory("langgraph")
     memory.add(ITEMS)
-    os.kill(memory._worker._program.pid, signal.SIGKILL)
+    os.kill(memory._worker._process.program.pid, signal.SIGKILL)
     for words in ("ended during search", "so has what it held"):
         with pytest.raises(Unreachable, match=words):
             memory.search("bike", 1)

@@ -309,6 +309,22 @@ async def test_an_upstream_key_replaces_the_clients():
         assert all("one-time" not in str(received.headers) for received in model.requests)
 
 
+async def test_a_login_in_the_upstreams_url_goes_with_requests_that_bring_no_key_and_is_told_nobody():
+    server = ModelServer(Echo())
+    await server.start()
+    url = server.url.replace("://", "://user:hunter%202@")
+    async with Served("full", url) as served, aiohttp.ClientSession() as session:
+        for given, sent in ({}, "Basic dXNlcjpodW50ZXIgMg=="), ({"Authorization": "Bearer own"}, "Bearer own"):
+            async with session.get(served.url + "/v1/models", headers=given) as reply:
+                assert reply.status == 200
+            assert server.requests[-1].headers["authorization"] == sent
+        await server.stop()
+    async with Served("full", url) as served:
+        status, raw, _ = await send(served.url, build("plain-user", EXAMPLE, "m"))
+    assert status == 502
+    assert b"hunter" not in raw
+
+
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
 async def test_upstreams_with_and_without_v1(suffix):
     async with ModelServer(Echo()) as model, Served("full", model.url + suffix) as served:

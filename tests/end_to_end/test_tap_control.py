@@ -19,11 +19,12 @@ import context_bench.tap
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable, Unreachable
 from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded
+from context_bench.core.usage import forwarded_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
-from context_bench.tap.journal import from_json, record_file
+from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Window
 from context_bench.tap.shelf import Shelf
 
@@ -210,7 +211,7 @@ async def test_the_file_of_records(tmp_path):
         await serving
     torn, *lines = path.read_bytes().splitlines()
     assert torn == b'{"torn'
-    assert [from_json(json.loads(line)) for line in lines] == heard
+    assert [forwarded_of(json.loads(line)) for line in lines] == heard
     assert len(heard) == 2
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert b"secret-key-of-a-user" not in path.read_bytes()
@@ -235,7 +236,7 @@ def test_a_short_write_costs_one_line(tmp_path, monkeypatch):
             write(record)
     lines = path.read_bytes().splitlines()
     assert len(lines) == 3
-    assert [from_json(json.loads(line)) for line in lines[1:]] == [record, record]
+    assert [forwarded_of(json.loads(line)) for line in lines[1:]] == [record, record]
 
 
 def test_the_shelf_is_bounded_and_says_what_it_forgot():
@@ -291,7 +292,7 @@ def test_a_tap_in_another_process(tmp_path):
             assert (record.tokens, record.authorization, record.request) == (1, True, None)
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(process.wait(), 30)
-        assert from_json(json.loads(path.read_text())) == record
+        assert forwarded_of(json.loads(path.read_text())) == record
 
     asyncio.run(use())
 

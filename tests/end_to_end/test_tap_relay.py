@@ -16,9 +16,11 @@ import zstandard
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import count_request
+from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
+from context_bench.tap.failures import failure_of
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello there"}]}
@@ -542,3 +544,46 @@ async def test_stopping_breaks_off_what_is_under_way_and_records_it():
             await reply.read()
     assert [r.error for r in tap.records] == ["the tap was stopped"]
     server.close()
+
+
+def sse(*events: object) -> bytes:
+    return b"".join(b"data: %s\n\n" % (each if isinstance(each, bytes) else json.dumps(each).encode()) for each in events)
+
+
+def delta(text: str, finish: str | None = None) -> dict:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+WHOLE = sse(delta("Paris"), delta("", "stop"), {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}, b"[DONE]")
+
+
+@pytest.mark.parametrize("policy", ["meta", "redacted", "full"])
+async def test_what_a_stream_says_after_its_end_goes_through_and_is_told_apart(policy):
+    more = sse(delta(" EVIL"))
+    reply = WHOLE + more * 3
+    async with upstream(fixed(ok(reply, "Content-Type: text/event-stream"))) as (_, url), Tap(url, record=policy) as tap:
+        heard = await talk(tap.url, ask(json.dumps({**BODY, "stream": True}).encode()))
+        await tap.settle(1)
+        (record,) = tap.records
+    assert heard.endswith(reply)  # bytes are relayed as they came
+    after = record.facts["after_done"]
+    assert (after["events"], record.facts["reply_complete"], record.error) == (3, True, None)
+    assert ("EVIL" in str(after)) == (policy != "meta")
+    assert "EVIL" not in str(record.reply)
+
+
+async def test_a_client_that_leaves_a_stalled_stream_at_its_end_has_its_whole_answer():
+    async def answer(_: Upstream, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"%x\r\n%s\r\n" % (len(WHOLE), WHOLE))
+        await writer.drain()
+        await asyncio.sleep(60)
+
+    async with upstream(answer) as (_, url), Tap(url) as tap, asyncio.timeout(20):
+        async with ChatClient(tap.url, max_retries=0, timeout=60) as client:
+            reply = await client.send(ChatRequest({**BODY, "stream": True}))
+        await tap.settle(5)
+        (record,) = tap.records
+    assert reply.text == "Paris"
+    assert (record.error, failure_of(record), record.facts["reply_complete"]) == (None, None, True)
+    assert record.usage is not None

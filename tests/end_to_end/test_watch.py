@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from context_bench.__main__ import main
 from context_bench.core.clock import ManualClock
@@ -511,7 +512,7 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         (["--upstream", "echo", "--shadow", "http://127.0.0.1:1"], "--max-cost"),
         (["--upstream", "echo", "--max-cost", "1"], "--shadow"),
         (["--upstream", "echo", "--sample", "2"], "not a share"),
-        (["--upstream", "echo", "--via", "nonsense"], "not a base URL"),
+        (["--upstream", "echo", "--via", "nonsense"], "--via 'nonsense' is not usable"),
         (["--upstream", "echo", "--output", "pdf"], "table or json"),
         (["--show", "last"], "no store"),
         (["--upstream", "echo", "--record", "everything"], "recording policy"),
@@ -524,3 +525,27 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path, options, said, capsys, mo
     code = run_line(["watch", "--front", str(free_port()), *options])
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
+    async def goes_on(request: web.Request) -> web.StreamResponse:
+        async with aiohttp.ClientSession() as session, session.post(back + request.path, data=await request.read()) as reply:
+            whole = await reply.read()
+        more = b'data: {"choices": [{"index": 0, "delta": {"content": " EVIL"}}]}\n\n'
+        return web.Response(body=whole + more, headers={"Content-Type": "text/event-stream"})
+
+    app, kept, port = web.Application(), Kept(), free_port()
+    app.router.add_post("/{path:.*}", goes_on)
+    back = f"http://127.0.0.1:{port}"
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    via = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with ModelServer(Scripted({"default": "fine"})) as server, Watch(server.url, via=via, back=port, keep=kept.keep) as watch:
+        await send(watch.url, [{"role": "user", "content": "hello"}], stream=True)
+    await runner.cleanup()
+    [turn] = kept
+    assert turn.violations == {"after_done": 1}
+    assert turn.front.facts["after_done"]["events"] == 1
+    assert "EVIL" not in repr(turn)
+    assert "after_done" in summary(kept, {})

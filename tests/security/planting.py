@@ -15,7 +15,10 @@ import shlex
 import socket
 import subprocess
 import sys
+import threading
+import urllib.parse
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from context_bench.__main__ import main
@@ -24,12 +27,16 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.wires.shared import Reply
+from context_bench.tap import Tap
+from context_bench.tap.journal import record_file
+from context_bench.tap.records import POLICIES
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 
 OUT, GIVEN = Path(sys.argv[1]), Path(sys.argv[2])
 KEYS: dict[str, str] = json.loads((GIVEN / "keys.json").read_text())
 RECEIVED = (GIVEN / "received.txt").open("a")
+ODD: dict[str, str] = KEYS.pop("odd")  # type: ignore[assignment]
 CODES: dict[str, int] = {}
 
 # A program that gets a key, fails and says all that it was given.
@@ -55,7 +62,7 @@ for path, headers in (
 
 # Systems of a user's own that hold a key and let it out in every way in which code fails.
 OWN = """
-import json, sys, traceback
+import json, os, sys, traceback, urllib.parse
 
 class Raising:
     name = "raising"
@@ -80,7 +87,50 @@ class Failing(Raising):
 
     def process(self, example):
         raise type("Fault" + self.api_key, (Exception,), {{}})(self.__dict__)
+
+def told():
+    given = {{name: value for name, value in os.environ.items() if name in json.load(open({0!r}))["odd"]}}
+    lines = "\\n".join(f"{{name}}={{value}}" for name, value in given.items())
+    urls = "&".join(urllib.parse.quote(value, safe="") for value in given.values())
+    return lines, json.dumps(given), json.dumps(json.dumps(given)), repr(given), urls, urllib.parse.quote_plus(lines)
+
+class Environment(Raising):
+    name = "environment"
+
+    def process(self, example):
+        said = told()
+        if example["id"] == "q0":
+            raise RuntimeError(" ".join(said))
+        coded = {{name: os.environ.get(name) for name in json.load(open({0!r}))["odd"]}}
+        return {{**example, "response": "\\n".join(said), "environ": coded, **{{str(value): 1 for value in coded.values()}}}}
 """
+
+
+class Quoting(BaseHTTPRequestHandler):
+    """A provider that says in its answer which line it was asked with, as it stands there and decoded."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        login = self.headers.get("Authorization", "")
+        RECEIVED.write(self.requestline + login + "\n")
+        RECEIVED.flush()
+        said = f"{self.requestline} {urllib.parse.unquote(self.path)} {login} {ODD.get('DB_PASSWORD')}"
+        refused = "refuse me" in json.dumps(sent)
+        text = f"{said} {json.dumps(json.dumps(said))}"
+        chosen = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        spoken = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+        answer = {"status": "completed", "output": [spoken]} if "input" in sent else {"choices": [chosen]}
+        body = json.dumps({"error": {"message": f"no: {said}"}} if refused else answer).encode()
+        self.send_response(400 if refused else 200, "OK" if not refused else "Bad")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on the terminal."""
 
 
 class Leaky:
@@ -227,9 +277,45 @@ def settings(model: ModelServer) -> None:
         del os.environ[name]
     (GIVEN / "own.py").write_text(OWN.format(str(GIVEN / "keys.json")))
     sys.path.insert(0, str(GIVEN))
-    own = [word for kind in ("Raising", "Telling", "Failing") for word in ("--system", f"py:own:{kind}")]
+    own = [word for kind in ("Raising", "Telling", "Failing", "Environment") for word in ("--system", f"py:own:{kind}")]
     run("run", "--dataset", examples, *own, "--run", "own", name="own")
     run("show", "own", "--output", "html", "--out", OUT / "own.html", name="show-own")
+    run("show", "own", "--output", "json", "--out", OUT / "own.json", name="show-own-json")
+    for form in ("jsonl", "parquet", "inspect"):
+        run("export", "own", "--format", form, "--out", OUT / f"own.{form}", name=f"export-own-{form}")
+
+
+def quoted() -> None:
+    """Keys in the query and login of a proxy's URL, whose answers quote them; on both wires, and in a tap's records of every level."""
+    examples, server = data(), ThreadingHTTPServer(("127.0.0.1", 0), Quoting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    where = f"127.0.0.1:{server.server_address[1]}/quote/v1"
+    query = "&".join(
+        f"{name}={urllib.parse.quote(KEYS[key], safe='')}" for name, key in (("key", "url_key"), ("code", "url_code"), ("v", "url_any"))
+    )
+    for wire in ("openai", "responses"):
+        line = ["run", "--proxy", f"http://{KEYS['url_login']}@{where}?{query}", "--name", "quoting", "--dataset", examples, "--wire", wire]
+        run(*line, "--model", "gpt-4o", "--retries", 0, "--run", wire, "--output", "json", name=f"quoted-{wire}")
+        for form in ("jsonl", "inspect"):
+            run("export", wire, "--format", form, "--out", OUT / f"{wire}.{form}", name=f"export-{wire}-{form}")
+        run("show", wire, "--output", "html", "--out", OUT / f"{wire}.html", name=f"show-{wire}")
+    run("doctor", "--proxy", f"http://{KEYS['url_login']}@{where}?{query}", "--model", "gpt-4o", name="doctor-quoted")
+    run_sync(recorded(f"http://{where.partition('/')[0]}/quote", query))
+    server.shutdown()
+    server.server_close()
+
+
+async def recorded(upstream: str, query: str) -> None:
+    """Requests with keys in their query and in what they say, recorded at every level."""
+    content = " ".join([*ODD.values(), json.dumps(ODD), "refuse me"])
+    for level in POLICIES:
+        with record_file(OUT / f"tap-{level}.jsonl") as write:
+            async with Tap(upstream, record=level, sink=write) as tap:
+                for said in (content, "hello"):
+                    body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": said}]}).encode()
+                    sent = urllib.request.Request(f"{tap.url}/v1/chat/completions?{query}", body, {"Content-Type": "application/json"})
+                    with contextlib.suppress(OSError):
+                        await asyncio.to_thread(urllib.request.urlopen, sent)
 
 
 def memories(model: ModelServer) -> None:
@@ -324,6 +410,7 @@ def everything() -> None:
     run_sync(model.start())
     for part in (pipeline, refusals, sessions, settings, memories):
         part(model)
+    quoted()
     agents()
     run_sync(viewed())
     run_sync(model.stop())

@@ -36,7 +36,7 @@ from context_bench.datasets.readers import rows_of
 from context_bench.logs.answers.read import read_answers
 from context_bench.logs.read import read_sessions
 from context_bench.logs.repo import open_repo
-from context_bench.systems.relay import Request
+from context_bench.llm.hop import Request
 from multidict import CIMultiDict
 from pathlib import Path
 import pyarrow.parquet, zstandard, brotli

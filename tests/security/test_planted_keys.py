@@ -12,6 +12,7 @@ import html
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -38,6 +39,10 @@ TOLD = (
     "service",
     "plugin",
     "proxy_env",
+    "url_key",
+    "url_code",
+    "url_any",
+    "url_login",
 )
 RUN = 12  # so many characters of a key in a row are a leak
 
@@ -46,6 +51,37 @@ def planted() -> dict[str, str]:
     """Texts that occur nowhere else and have the shape of no provider's keys, by the name of their place."""
     rng = random.Random(5)
     return {name: "".join(rng.choice("bcdfghjklmnpqrstvwxz0123456789") for _ in range(40)) for name in (*TOLD, *ENVIRONMENT)}
+
+
+def odd() -> dict[str, str]:
+    """Variables named like secrets whose values do not look like keys, or whose names were overlooked once."""
+    rng = random.Random(7)
+
+    def letters(count: int, of: str = "bcdfghjklmnpqrstvwxz") -> str:
+        return "".join(rng.choice(of) for _ in range(count))
+
+    lines = [letters(40) for _ in range(3)]
+    pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
+    account = {"type": "service_account", "private_key": pem.replace(lines[0], letters(40)), "client_secret": letters(30), "client_id": "1"}
+    return {
+        "DB_PASSWORD": f"{letters(7)} {letters(8)} {letters(7)}",
+        "TLS_PRIVATE_KEY": pem,
+        "AWS_SECRET_KEY": f"/{letters(18)}+{letters(9)}/{letters(10)}",
+        "SHORT_TOKEN": letters(7),
+        "LETTERS_TOKEN": letters(15),
+        "GOOGLE_APPLICATION_CREDENTIALS_JSON": json.dumps(account),
+        "SERVICE_KEY_2": letters(30),
+        "GITHUB_PAT": letters(30),
+        "MAIL_PASSWD": f'{letters(8)}"{letters(8)}\\{letters(8)}',
+        "SSH_PASSPHRASE": f"pä{letters(8)} ö%{letters(8)}",
+        "QUEUE_DSN": f"amqp://someone:{letters(20)}@127.0.0.1/x",
+        "AZURE_CREDENTIALS": letters(40, "0123456789abcdef"),
+    }
+
+
+def pieces_of(value: str) -> list[str]:
+    """What must not be found of such a value: its lines, fields and runs of letters."""
+    return [piece for piece in re.findall(r"[a-z0-9]{7,}", value) if piece not in ("private", "service", "account", "someone")]
 
 
 def cells(path: Path) -> list[bytes]:
@@ -97,9 +133,15 @@ class Scene:
         for place in (self.out, self.given, folder / "home"):
             place.mkdir()
         shown = {**self.keys, "basic": base64.b64encode(f"someone:{self.keys['basic']}".encode()).decode()}
-        (self.given / "keys.json").write_text(json.dumps(shown))
+        (self.given / "keys.json").write_text(json.dumps({**shown, "odd": odd()}))
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_KEY", "_TOKEN"))}
-        environment = {**kept, **{name: self.keys[name] for name in ENVIRONMENT}, "HOME": str(folder / "home")}
+        environment = {
+            **kept,
+            **{name: self.keys[name] for name in ENVIRONMENT},
+            **odd(),
+            "EMPTY_TOKEN": "EMPTY",
+            "HOME": str(folder / "home"),
+        }
         environment |= {
             "XDG_CACHE_HOME": str(self.out / "cache"),
             "XDG_CONFIG_HOME": str(self.out / "config"),
@@ -118,9 +160,9 @@ class Scene:
         place.mkdir()
         return place
 
-    def leaks(self, key: str) -> list[str]:
-        """Where `key` is, with the text around it."""
-        pieces, found = spellings(key), []
+    def leaks(self, key: str, *, spelled: bool = True) -> list[str]:
+        """Where `key` is, with the text around it. `spelled`: in Base64 and in pieces too."""
+        pieces, found = spellings(key) if spelled else {key.encode()}, []
         for path, texts in self.files.items():
             for seen in texts:
                 place = next((at for piece in pieces if (at := seen.find(piece)) >= 0), None)
@@ -153,7 +195,19 @@ def test_the_commands_did_what_they_are_here_for(scene):
     assert codes["show-own"] == 0
     for failing in ("own", "services"):
         assert codes[failing] in (1, 2), failing
-    for failing in ("run", "guarded", "replay", "compress", "memory-service"):  # each meets an answer that is an error and quotes its key
+    for wire in ("openai", "responses"):
+        told = (scene.out / f"{wire}.jsonl").read_text()
+        assert codes[f"export-{wire}-jsonl"] == codes[f"show-{wire}"] == 0
+        assert "?key=[key]&code=[key]&v=[key] HTTP/1.1" in told
+    for failing in (
+        "quoted-openai",
+        "quoted-responses",
+        "run",
+        "guarded",
+        "replay",
+        "compress",
+        "memory-service",
+    ):  # each meets an answer that is an error and quotes its key
         assert codes[failing] == 1, failing
     assert sum(len(texts) for texts in scene.files.values()) > 300
     assert "Traceback" not in scene.error
@@ -161,13 +215,26 @@ def test_the_commands_did_what_they_are_here_for(scene):
 
 def test_the_other_side_did_get_the_keys(scene):
     received = (scene.given / "received.txt").read_text()
-    for name in ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "bearer", "header", "cookie"):
+    for name in ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "bearer", "header", "cookie", "url_key", "url_code", "url_any"):
         assert scene.keys[name] in received, name
 
 
 @pytest.mark.parametrize("name", [*TOLD, *ENVIRONMENT])
 def test_no_key_is_in_any_output_log_store_or_command_line(scene, name):
     assert scene.leaks(scene.keys[name]) == []
+
+
+def test_the_notes_name_what_is_too_short_and_what_may_be_an_ordinary_word(scene):
+    told = json.loads((scene.out / "one.json").read_text())["notes"]
+    assert any("too short to search for: EMPTY_TOKEN." in note for note in told), told
+    assert any(note.endswith("LETTERS_TOKEN, SHORT_TOKEN.") for note in told), told
+
+
+@pytest.mark.parametrize("name", odd())
+def test_no_variable_named_like_a_secret_is_found_whatever_its_form(scene, name):
+    found = {piece: scene.leaks(piece, spelled=False) for piece in pieces_of(odd()[name])}
+    assert found
+    assert {piece: places[:3] for piece, places in found.items() if places} == {}
 
 
 def test_the_search_finds_what_is_there(scene):

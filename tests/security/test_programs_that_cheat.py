@@ -71,6 +71,77 @@ CHEATS = {
         "import fcntl\ndef half(x):\n    for n in range(3):\n        try: fcntl.ioctl(n, 0x5412, b'x')\n        except OSError: continue\n        return x / 2\n"
     ),
 }  # fmt: skip
+#: Has the tests' process give back its token, wherever it comes upon something of that process that can be called with source text.
+TAKE = (
+    "import sys,os\nfr=sys._getframe()\nwhile fr:\n L=fr.f_locals\n"
+    " if 'token' in L and 'tell' in L: os.write(L['tell'],L['token']); os._exit(0)\n fr=fr.f_back"
+)
+#: Goes wherever an object that the tests handed over leads, and tries what it finds.
+EXPLORE = (
+    f"TAKE = {TAKE!r}\n"
+    + """
+NAMES = '''gi_frame gi_code cr_frame cr_code ag_frame f_back f_globals f_builtins tb_frame tb_next obj args func gen fget exec eval
+__globals__ __builtins__ __self__ __func__ __code__ __class__ __traceback__ __dict__ __reduce__ _getframe modules system format buffer
+with_traceback send throw close items values inner with_it frame'''.split()
+def f(it, *more):
+    waiting, seen = [it, *more], 0
+    while waiting and seen < 60:
+        at, seen = waiting.pop(0), seen + 1
+        for name in NAMES:
+            try: found = getattr(at, name)
+            except BaseException: continue
+            if type(found).__name__ == 'Remote': waiting.append(found)
+            if isinstance(found, dict): waiting += [found.get('exec'), found.get('__builtins__')]
+        if type(at).__name__ == 'Remote':
+            try: waiting.append(at(TAKE))
+            except BaseException: pass
+            try: waiting.append(next(iter(at)))
+            except BaseException: pass
+        if isinstance(at, dict): waiting += [at.get('exec'), at.get('__builtins__')]
+    return None
+"""
+)
+#: What tests may hand over, alive in their process.
+HANDED = {
+    "a generator": "(x for x in [1, 2, 3])",
+    "iterators": "iter([1]), map(abs, [1]), filter(None, [1]), zip([1]), enumerate([1]), reversed([1]), {1: 2}.items()",
+    "a coroutine": "coroutine()",
+    "an asynchronous generator": "stream()",
+    "a frame": "__import__('sys')._getframe()",
+    "an error with its traceback": "caught()",
+    "a traceback": "caught().__traceback__",
+    "an error that names an object": "AttributeError('x', name='x', obj=__import__('sys')._getframe())",
+    "a function": "helper",
+    "code": "helper.__code__, helper.__closure__, helper.__globals__.get",
+    "a module": "__import__('sys'), __import__('os'), __import__('builtins'), __import__('sys').modules['program']",
+    "an object": "Holder((x for x in [1]))",
+    "a method": "Holder(helper).inner, Holder(1).values, 'x'.format, [].append, (1).__add__",
+    "a class": "Holder",
+    "a partial function": "__import__('functools').partial(helper, helper)",
+    "a context": "context()",
+    "files": "__import__('sys').stdout, open('/tmp/x', 'w'), __import__('io').StringIO('x')",
+    "text of its own class": "Text('x')",
+    "builtins": "exec, eval, getattr, type, str.format, __import__",
+    "references": "__import__('weakref').ref(helper), property(helper), memoryview(b'x'), __import__('threading').current_thread()",
+}
+MAKERS = """
+import contextlib
+def helper(x=None): return x
+async def coroutine(): pass
+async def stream(): yield 1
+def caught():
+    try: 1 / 0
+    except Exception as error: return error
+class Holder:
+    def __init__(self, inner): self.inner = inner
+    def values(self): return [self.inner]
+    @property
+    def with_it(self): return self.inner
+class Text(str):
+    frame = property(lambda self: __import__('sys')._getframe())
+@contextlib.contextmanager
+def context(): yield 1
+"""
 #: What tests do with a program besides calling it with numbers.
 STACK = """
 class Stack:
@@ -97,6 +168,16 @@ USES = {
         "made, g = f(lambda x: -x, lambda r: [x for x in r])\nassert made == [3, 2, 1, 0] and g(1) == 0"),
     "generators": ("def f(n):\n    while True:\n        yield n\n        n += 1",
         "g = f(3)\nassert next(g) == 3 and [x for x, _ in zip(g, range(2))] == [4, 5]"),
+    "items of a generator": ("def f(*its): return [sum(it) for it in its], next(iter(its[0]), 'none left')",
+        "g = (x for x in [1, 2, 3])\nassert f(g, iter([1]), map(abs, [-4]), range(3)) == ([6, 1, 4, 3], 'none left')\nassert next(g, 0) == 0"),
+    "as many items as are wanted": ("import itertools\ndef f(it): return list(itertools.islice(it, 3)), it.send(None)",
+        "def endless():\n    n = 0\n    while True:\n        yield n\n        n += 1\nassert f(endless()) == ([0, 1, 2], 3)"),
+    "objects handed over": ("def f(p, c, e, g): return p.a, p.total(2), c(5).a, e.args, g(3), p.more.n",
+        "import types\nclass P:\n    def __init__(self, a): self.a, self.more = a, types.SimpleNamespace(n=7)\n    def total(self, b): return self.a + b\n"
+        "assert f(P(1), P, KeyError('k'), lambda x: x + 1) == (1, 3, 5, ('k',), 4, 7)"),
+    "what the library has": ("def f(g, m, r, s, w, q): return list(map(g, 'ab')), m.sqrt(4), r.search('xay').group(), s.__name__, w.write('out'), q.randint(1, 1)",
+        "import math, re, io, collections, random\nw = io.StringIO()\n"
+        "assert f(str.upper, math, re.compile('a'), collections.Counter, w, random.Random(1)) == (['A', 'B'], 2, 'a', 'Counter', 3, 1)\nassert w.getvalue() == 'out'"),
     "values": ("import collections, decimal, datetime\ndef f(x): return x\n"
         "def g(): return collections.Counter('aab'), decimal.Decimal('1.10'), datetime.date(2026, 1, 2), {1: (2, {3})}, 10**400, float('nan'), b'x', 1j",
         "import collections, decimal, datetime\na, b, c, d, e, n, x, j = g()\nassert a == {'a': 2, 'b': 1} and a.most_common(1) == [('a', 2)]\n"
@@ -161,3 +242,30 @@ async def test_instances_of_the_setups_classes_go_both_ways_and_are_the_setups()
 async def test_a_program_that_cheats_fails(program, walls):
     outcome = await judge_in(kinds()[walls]).outcome(HALF, {"response": program})
     assert not outcome.passed
+
+
+@pytest.mark.parametrize("handed", HANDED.values(), ids=HANDED)
+async def test_nothing_that_tests_hand_over_leads_into_their_process(handed):
+    example = {"test_list": [f"{MAKERS}\nassert f(*({handed},)) == 'secret'"]}
+    outcome = await judge_in(kinds()[0]).outcome(example, {"response": EXPLORE})
+    assert not outcome.passed
+    assert "AssertionError" in outcome.reason, outcome.reason
+
+
+@pytest.mark.parametrize(
+    "order", ["'get', 0, 'gi_frame'", "'get', 0, '__class__'", "'getitem', 0, 0", "'set', 0, 'x', 1", "'call', 0, [], {}"]
+)
+async def test_an_order_that_no_object_offers_is_refused(order):
+    """A program that knows how the two processes talk."""
+    asked = f"object.__getattribute__(it, '_at')[0].ask({order})"
+    program = f"def f(it):\n    try: return ['got', str({asked})]\n    except TypeError as error: return str(error)"
+    tests = ["assert f(x for x in [1]) == 'that is not for the program'"]
+    outcome = await judge_in(kinds()[0]).outcome({"test_list": tests}, {"response": program})
+    assert outcome.passed, outcome.reason
+
+
+async def test_nothing_of_the_tests_is_had_by_its_name():
+    """A program that answers with the name of something in the library, for the tests to look up."""
+    program = "class Named: pass\ndef f():\n    side = __import__('sys').stdout\n    side.by_name = lambda thing: ['builtins', 'exec']\n    return Named()"
+    tests = ["g = f()\nassert g is exec"]
+    assert not (await judge_in(kinds()[0]).outcome({"test_list": tests}, {"response": program})).passed

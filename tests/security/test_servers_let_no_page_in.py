@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ SERVERS = [tap, model, serve, proxy, hub, hostile, viewer]
 #: Where the package listens, and who of the list above stands for it.
 LISTENING = {
     "llm/servers.py": model,
-    "systems/relay.py": serve,  # and proxy
+    "llm/hop.py": serve,  # and proxy
     "tap/server.py": tap,
     "testing/hostile.py": hostile,
     "testing/hub.py": hub,
@@ -183,6 +184,62 @@ async def test_a_request_that_could_be_read_in_two_ways_is_not_read(server, tmp_
             assert reply.count(b"HTTP/1.") <= 1, data[:200]  # what stood in a body was not taken for a second request
         status, _ = await exchange(port_of(url), request(b"GET /v1/models HTTP/1.1\r\n", "Host: localhost", b""))
         assert status in (200, 403, 404)
+
+
+RENAMING = [
+    "t://x",
+    "munity://x",
+    "@elsewhere",
+    ":1",
+    ".elsewhere",
+    "t",
+    "%74",
+    "ftp://127.0.0.1",
+    "http:/x",
+    "http:///x",
+    "https://",
+    "//",
+]
+ABSOLUTE = ["http://elsewhere.example:1", "HTTPS://elsewhere.example", "http://[::1", "http://user:word@[", "http://x:99999999"]
+
+
+@pytest.mark.parametrize("server", [lambda url: Tap(url), lambda url: Served("full", url), lambda url: MisbehavingProxy("nothing", url)])
+@pytest.mark.parametrize("base", ["", "/v1"])
+async def test_no_request_target_names_another_host_than_the_upstream(server, base):
+    """`localhos` and a target that begins with `t` must not make `localhost`: each target goes to the one upstream, or nowhere."""
+    async with ModelServer(Echo()) as upstream, server(upstream.url + base) as running:
+        for begins in [*RENAMING, *ABSOLUTE]:
+            target = f"{begins}/v1/chat/completions"
+            seen = upstream.seen
+            status, reply = await exchange(port_of(running.url), request(f"POST {target} HTTP/1.1\r\n".encode(), "Host: localhost"))
+            if begins in ABSOLUTE or begins == "//":
+                assert status in (200, 400, 404), (target, reply)
+                assert upstream.seen == seen + (status != 400), target
+            else:
+                assert (status, upstream.seen) == (400, seen), (target, reply)
+            if status != 400:
+                assert upstream.requests[-1].headers["host"] == upstream.url.removeprefix("http://"), target
+
+
+async def test_what_a_target_says_is_never_put_behind_the_name_of_the_upstream():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        listening.setblocking(False)
+        async with Served("full", f"http://127.0.0.1:{port // 10}") as served:  # with one more digit it is a server that listens
+            status, _ = await exchange(port_of(served.url), request(f"POST {port % 10}/v1/x HTTP/1.1\r\n".encode(), "Host: localhost"))
+            assert status == 400
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_malformed_requests_leave_no_traceback(server, tmp_path, capfd, caplog):
+    async with server(tmp_path) as url:
+        for data in [*AMBIGUOUS, b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n", b"POST http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n"]:
+            await exchange(port_of(url), data)
+    told = capfd.readouterr().err + caplog.text
+    assert "Traceback" not in told
+    assert len(told.splitlines()) <= len(AMBIGUOUS) + 2
 
 
 @pytest.mark.parametrize("server", [tap, model, serve, hostile, viewer])

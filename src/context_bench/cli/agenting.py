@@ -11,8 +11,9 @@ from pydantic import Field
 from context_bench.agents import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell
+from context_bench.cli.files import say
 from context_bench.cli.options import Many, RunOptions
-from context_bench.cli.session import carry_out, surroundings, warn
+from context_bench.cli.session import carry_out, surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
 from context_bench.core.records import Example
@@ -95,7 +96,7 @@ async def _run(options: AgentOptions) -> int:
     if options.dry_run:
         return _told(options, line, tasks.found, limits)
     if options.unsafe:
-        warn("--unsafe: where no sandbox works, agents run without one and can do all that you can")
+        say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
     async with surroundings(options) as around:
         prices = parts.prices(options)
         local = options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
@@ -135,7 +136,7 @@ class TaskSet:
         self.found = load_tasks(options.tasks, repos=options.repos, n=options.max_examples, test_command=options.test_command)
         self.refused = list(self.found.refused)
         for refused in self.refused[:20]:
-            warn(f"passed over: {refused.id}: {refused.reason}")
+            say(f"passed over: {refused.id}: {refused.reason}")
         if not len(self.found):
             raise NothingToRun(f"no task in {options.tasks}")
 

@@ -1,7 +1,7 @@
 """From `argv` to a subcommand, and from an outcome to an exit code.
 
-Exit codes: 0 done · 1 done, but more failures than `--max-failures` · 2 usage or preflight · 3 not comparable · 4 gate failed ·
-5 cost cap reached · 130 interrupted.
+Exit codes: 0 done · 1 done, but more failures than `--max-failures`, or ended by a fault of this program · 2 usage or preflight ·
+3 not comparable · 4 gate failed · 5 cost cap reached · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import typer
 
-from context_bench.cli import completing, interrupts, leftovers
+from context_bench.cli import completing, faults, files, interrupts, leftovers
 from context_bench.cli.commands import COMMANDS, Commands, built, names_in, no_command, unhide
+from context_bench.core.allocator import bound_arenas
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
 #: Options whose value may be left out, and what that means.
@@ -42,15 +43,44 @@ class Ended(SystemExit):
         self.code = reason.exit_code
 
 
-def run_line(argv: Sequence[str]) -> int:
-    """Run one command; returns its exit code and never lets a foreseen error out as a traceback.
+def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
+    """Run one command; returns its exit code and lets no error out as a traceback, foreseen or not.
+
+    `for_good`: the process ends after it, so that what goes wrong at its end is reported too.
 
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no example).
     """
-    if completing.wanted():
-        return completing.answer(typer.main.get_command(app), _prepare)
-    with interrupts.noticed(argv), leftovers.ended():
-        return _run_line(list(argv))
+    with files.standard_streams(), faults.noticed(for_good=for_good):
+        try:
+            if completing.wanted():
+                return completing.answer(typer.main.get_command(app), _prepare)
+            with interrupts.noticed(argv), leftovers.ended():
+                code = _run_line(list(argv))
+            files.flush()
+            return code
+        except SystemExit as asked:
+            if isinstance(asked.__context__, BrokenPipeError):  # the option parser makes this of a pipe that nobody reads
+                return _unforeseen(asked.__context__)
+            raise
+        except KeyboardInterrupt:  # the second, while the first was being answered
+            return interrupts.CODE
+        except BaseException as error:
+            return _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> int:
+    """What is left when nobody has caught an error: nobody reads any more, a disk is full, or a fault of ours."""
+    if isinstance(error, OSError):
+        stream = files.unwritable()
+        if stream is not None:
+            if not isinstance(error, BrokenPipeError):
+                _say(BadInput(f"standard {stream} cannot be written: {error.strerror or error}"))
+                return BadInput.exit_code
+            return 0
+        if error.errno in files.NO_ROOM:
+            _say(BadInput(f"a file cannot be written: {error.strerror}; free some space. What is stored is kept"))
+            return BadInput.exit_code
+    return faults.ended_by(error)
 
 
 def _run_line(args: list[str]) -> int:
@@ -58,6 +88,7 @@ def _run_line(args: list[str]) -> int:
         _say(unknown)
         return unknown.exit_code
     args = _prepare(args)
+    bound_arenas()
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:
         args = ["--help" if arg == "--help-all" else arg for arg in args]
@@ -88,9 +119,6 @@ def _run_line(args: list[str]) -> int:
         return interrupts.CODE
     except typer.Exit as done:
         return done.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
     except OSError as error:
         if error.filename is None:
             raise
@@ -129,6 +157,4 @@ def _all_options(args: list[str]) -> int:
 
 
 def _say(stop: ContextBenchError) -> None:
-    from context_bench.reports.text import visible
-
-    print(f"context-bench: {visible(str(stop), 4000, lines=True)}", file=sys.stderr)
+    files.say(str(stop))

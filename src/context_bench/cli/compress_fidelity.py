@@ -12,6 +12,7 @@ import typer
 from context_bench.cli.gate import MaxOption, MinOption
 from context_bench.cli.publishing import OutOption, OutputOption, publish
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import real
 
 if TYPE_CHECKING:
     from context_bench.core.fidelity import Fidelity
@@ -77,7 +78,7 @@ def _measured(original: Path, compressed: Path | None, model: str | None) -> Ite
             retrievable=pairs.texts_by_name(pair.more.get("retrievable")),
             answers=[answers] if isinstance(answers, str) else [str(answer) for answer in answers],
             evidence=[str(sentence) for sentence in pair.more.get("evidence") or []],
-            requested_keep=_number(pair.more.get("requested_keep")),
+            requested_keep=real(pair.more.get("requested_keep")),
             counter=counter,
         )
         found.id = pair.id
@@ -88,10 +89,6 @@ def _text(path: Path) -> str:
     if not path.is_file():
         raise BadInput(f"no file {path}")
     return path.read_bytes().decode("utf-8", "replace")
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _tallies(tallies: Mapping[Any, Any]) -> dict[str, dict[str, int]]:

@@ -170,9 +170,9 @@ def probe(
 ) -> int:
     """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was found."""
     from context_bench.cli.compressing import CompressOptions, Limits, checked_probes, probe_set
+    from context_bench.cli.files import say
     from context_bench.cli.limiting import Accounts
     from context_bench.cli.options import read_options
-    from context_bench.cli.session import warn
     from context_bench.llm.spend import SpendLimit
 
     flags = {name: value for name, value in context.params.items() if value not in (None, [], ()) and name != "out"}
@@ -186,7 +186,5 @@ def probe(
     else:
         out.write_text(text, "utf-8")
     told = found.manifest()
-    warn(
-        f"{told['counts']['probes']} probes at {told['counts']['points']} points of {told['counts']['sessions']} sessions: {told['types']}"
-    )
+    say(f"{told['counts']['probes']} probes at {told['counts']['points']} points of {told['counts']['sessions']} sessions: {told['types']}")
     return 0

@@ -13,9 +13,10 @@ from pydantic import Field
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
+from context_bench.cli.files import say
 from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import Comma, Many, RunOptions
-from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings, warn
+from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, ProbeType
 from context_bench.core.records import Call
@@ -85,7 +86,7 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
     def skipped(fault: BadInput) -> None:
         if str(fault) not in passed:
             passed.add(str(fault))
-            warn(f"passed over: {fault}")
+            say(f"passed over: {fault}")
 
     sources = RecordedSessions(options.sessions, options.max_examples, on_skip=skipped, agents=True)
     return ProbeSet(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import say
 from context_bench.core.errors import BadInput
 
 
@@ -76,6 +76,5 @@ def _tell_watch(copied: Any, where: str) -> None:
 
 
 def _say(told: str) -> None:
-    from context_bench.reports.text import visible
 
-    print(f"context-bench: {visible(told)}", file=sys.stderr)
+    say(told)

@@ -34,7 +34,9 @@ def command(
 def _as_json(found: Any) -> None:
     from json import dumps
 
-    print(dumps(found, indent=2, ensure_ascii=False, default=str))
+    from context_bench.cli.files import write_out
+
+    write_out(dumps(found, indent=2, ensure_ascii=False, default=str) + "\n", None)
 
 
 def _table(listed: list[dict[str, Any]]) -> None:

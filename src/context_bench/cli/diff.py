@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import write_out
 from context_bench.core.errors import BadInput, UnknownName
 
 
@@ -94,4 +95,4 @@ def _print_json(found: list[_Found]) -> None:
     from context_bench.reports.text import json_ready
 
     ready = [{"row": plain(row), **told, "diffs": compared(told)} for row, told in found]
-    print(json.dumps(json_ready(ready), indent=2, ensure_ascii=False))
+    write_out(json.dumps(json_ready(ready), indent=2, ensure_ascii=False) + "\n", None)

@@ -13,6 +13,7 @@ import typer
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.files import replacing
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
+from context_bench.core.numbers import real
 
 if TYPE_CHECKING:
     from context_bench.reports.checks import Check
@@ -88,7 +89,7 @@ def _limit(owner: str, text: str, value: float | None, lower: bool) -> Check:
     name, limit = limit_of(text)
     sign = "≥" if lower else "≤"
     title = f"{owner}{name} {sign} {limit:g}"
-    if value is None or not math.isfinite(value):
+    if (value := real(value)) is None:
         return Check(title, False, f"{owner}{name} was not measured")
     holds = value >= limit if lower else value <= limit
     word = f"{'at least' if lower else 'at most'}" if holds else f"{'below' if lower else 'above'}"

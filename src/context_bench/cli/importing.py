@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import say
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(
         run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
         record = run_of(opened, run)
         write_report(result_of(opened, record), output, out, details=details(opened, record.id))
-        print(f"context-bench: stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures", file=sys.stderr)
+        say(f"stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures")
         _tell(found)
     return 0
 
@@ -160,6 +160,6 @@ def _tell(found: _Import) -> None:
     """What in the files had no place in the run."""
     for each in found.about:
         for reason, times in each.get("skipped", {}).items():
-            print(f"context-bench: {each['file']}: {times:,} passed over: {reason}", file=sys.stderr)
+            say(f"{each['file']}: {times:,} passed over: {reason}")
         if each.get("status") not in (None, "success"):
-            print(f"context-bench: {each['file']}: its run ended as {each['status']!r}, so answers may be missing", file=sys.stderr)
+            say(f"{each['file']}: its run ended as {each['status']!r}, so answers may be missing")

@@ -134,6 +134,14 @@ def outcome() -> str:
     return f"context-bench: interrupted before the end; nothing was changed. Begin again with\n  {again()}"
 
 
+def left_behind() -> str:
+    """What is said of a command that a fault of ours ended: what is safe, and the command that goes on; else ""."""
+    command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
+    if command in _KEEPERS and _typed:
+        return f"What was finished is stored; when the fault is mended, go on with\n  {again()}"
+    return ""
+
+
 def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
     """What is said of an interrupted run whose rows are in `store`: how many, and the command that goes on with it."""
     from context_bench.llm.redact import redact

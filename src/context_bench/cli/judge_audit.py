@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +11,14 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from context_bench.cli import interrupts
+from context_bench.cli.files import say
 from context_bench.cli.judging import Judged, Loaded, asked_by, families_of, judge_of, loaded, methods_of, models_of, sample, under_limits
 from context_bench.core.blinding import MarkRates, mark_rates
 from context_bench.core.calibrating import family_of, same_family, self_preference
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.pairwise import PairVerdict, PairwiseSummary, pairwise_summary
 from context_bench.llm.keyring import key_in
+from context_bench.reports.text import visible
 
 if TYPE_CHECKING:
     from context_bench.cli.options import RunOptions
@@ -108,7 +108,7 @@ def _kept(found: Loaded, told: dict[str, Any]) -> dict[str, Any]:
 def _own_kin(found: Loaded, model: str) -> float | None:
     """Say where the judge judges models of its own family, and how much better they do with it than others on the same questions."""
     for warning in same_family(model, models_of(found.record.manifest)):
-        print(f"  note: {warning}")
+        print(f"  note: {visible(warning, 2_000)}")
     families, mine = families_of(found.record.manifest), family_of(model)
     scores: dict[str, dict[str, list[float]]] = {}
     for each in found.outputs:
@@ -117,7 +117,7 @@ def _own_kin(found: Loaded, model: str) -> float | None:
     means = {family: {item: fmean(values) for item, values in items.items()} for family, items in scores.items()}
     preference = self_preference(means, mine) if mine else None
     if preference is not None:
-        print(f"  note: on shared questions it scores its own family ({mine}) {preference:+.2f} against the others")
+        print(f"  note: on shared questions it scores its own family ({visible(mine)}) {preference:+.2f} against the others")
     return preference
 
 
@@ -133,9 +133,9 @@ def _described(given: Sequence[str]) -> dict[str, str]:
 
 def _memory(found: Loaded) -> Any:
     from context_bench.engine import StoredReplies
-    from context_bench.engine.secrets import Secrets
+    from context_bench.engine.secrets import secrets_of
 
-    return StoredReplies(found.store, Secrets(tuple(value for name, value in os.environ.items() if name.endswith("_API_KEY") and value)))
+    return StoredReplies(found.store, secrets_of([]))
 
 
 def _counts(found: Loaded) -> dict[str, dict[str, Any]]:
@@ -161,13 +161,14 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
         mean, rate = told["mean"], rates[name]
         kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(rate.kinds.items(), key=lambda one: -one[1])[:1])
         shown = "-" if mean is None else f"{mean:.2f}"
-        print(f"{name[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  {kinds}".rstrip())
+        print(f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  {kinds}".rstrip())
 
 
 def _print_audit(judge: RubricJudge, audit: Audit, options: AuditOptions) -> None:
     from context_bench.evaluators.judge_audit import MOST_LIFT
 
-    print(f"\njudge {judge.model}: {judge.stats.calls} calls, {judge.stats.cache_hits} replies from memory, {audit.failed} items failed")
+    asked = f"{judge.stats.calls} calls, {judge.stats.cache_hits} replies from memory"
+    print(f"\njudge {visible(judge.model)}: {asked}, {audit.failed} items failed")
     if audit.lifts:
         print(f"\n  {'attack':<18}{'gains (of 5)':>14}{'largest':>10}{'items':>7}")
         for lift in audit.lifts:
@@ -255,7 +256,7 @@ async def _or_none(ask: Callable[[], Awaitable[PairVerdict]]) -> PairVerdict | N
 
 def _print_pairs(found: PairwiseSummary, names: tuple[str, str], failed: int) -> None:
     interval = "no interval below 6 sessions" if found.low is None else f"95 % interval {found.low:.0%} to {found.high:.0%}"
-    print(f"{names[0]} wins {found.win_rate:.0%} against {names[1]} ({found.n} pairs; {interval})")
+    print(f"{visible(names[0])} wins {found.win_rate:.0%} against {visible(names[1])} ({found.n} pairs; {interval})")
     print(f"  both orders agree {found.consistency:.0%}, first favoured by {found.first_bias:+.0%}, {failed} pairs failed")
     if found.consistency < 0.65:
-        print("context-bench: the order decides too often for this judge to compare pairs", file=sys.stderr)
+        say("the order decides too often for this judge to compare pairs")

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from context_bench.cli.files import say
 from context_bench.cli.judging import Judged, Loaded, fingerprint_of, loaded, sample
 from context_bench.core.calibrating import Calibration, Labelled, calibrate
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
+from context_bench.reports.text import visible
 
 _WIDTH = 78
 _RATINGS = "012345"
@@ -32,7 +34,7 @@ def label_by_hand(run: str, store: str, labels: Path, rater: str, items: int, sc
         chosen = sample(found.outputs, items, seed)
         done = {row["id"] for row in read_labels([labels]) if row["rater"] == rater} if labels.exists() else set()
         left = [each for each in chosen if each.item.id not in done]
-        _say(f"{len(chosen)} answers to rate, {len(chosen) - len(left)} of them done; every rating is kept in {labels}")
+        say(f"{len(chosen)} answers to rate, {len(chosen) - len(left)} of them done; every rating is kept in {labels}")
         if "blinding" not in found.record.manifest:  # the ids must stay what they are now
             set_manifest(found.store, found.record.id, {**found.record.manifest, "blinding": blinding(found.record.manifest)})
         _mend(labels)
@@ -40,14 +42,14 @@ def label_by_hand(run: str, store: str, labels: Path, rater: str, items: int, sc
             for number, each in enumerate(left, len(chosen) - len(left) + 1):
                 rating = _asked(each, number, len(chosen))
                 if rating is None:
-                    _say(f"Stopped. The same command goes on with item {number}.")
+                    say(f"Stopped. The same command goes on with item {number}.")
                     return 0
                 if rating == "s":
                     continue
                 row = {"id": each.item.id, "rating": int(rating), "rater": rater, "run": found.record.id, "at": round(time.time(), 3)}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
-    _say(f"Done. What the judge is worth beside it: context-bench judge calibrate {run} {labels}")
+    say(f"Done. What the judge is worth beside it: context-bench judge calibrate {run} {labels}")
     return 0
 
 
@@ -60,7 +62,7 @@ def _mend(labels: Path) -> None:
 def _asked(each: Judged, number: int, of: int) -> str | None:
     """A rating, `s` for none, `None` to stop."""
     example, output = each.item.example, each.item.output
-    print(f"\n{'─' * _WIDTH}\nitem {number} of {of} · {each.item.id}")
+    print(f"\n{'─' * _WIDTH}\nitem {number} of {of} · {visible(str(each.item.id))}")
     _part("question", example.get("question"))
     _part("what is true", example.get("answer") or "(not known)")
     _part("answer", output.get("response") or "(empty)")
@@ -153,7 +155,7 @@ def _labelled(found: Loaded, rows: Sequence[dict[str, Any]], score: str) -> list
     if not known:
         raise BadInput(f"none of the {len(by_item)} rated items is of run {found.record.name!r}; name the run that they were shown from")
     if len(known) < len(by_item):
-        _say(f"{len(by_item) - len(known)} of {len(by_item)} rated items are not of this run and are left out")
+        say(f"{len(by_item) - len(known)} of {len(by_item)} rated items are not of this run and are left out")
     told = [
         Labelled(each.item.id, each.item.system, each.score, tuple(by_item[each.item.id].get(rater) for rater in raters))
         for each in known
@@ -179,10 +181,6 @@ def _print(found: Calibration) -> None:
     for name, error in found.signed_error.items():
         mean, rate = found.corrected[name]["mean"], found.corrected[name]["pass_rate"]
         shown = f"{mean.value:.2f} ± {1.96 * mean.se:.2f}" if mean else "-"
-        print(f"  {name[:25]:<26}{error:>+15.2f}{shown:>22}{f'{rate.value:.0%}' if rate else '-':>10}")
+        print(f"  {visible(name)[:25]:<26}{error:>+15.2f}{shown:>22}{f'{rate.value:.0%}' if rate else '-':>10}")
     for note in found.notes:
-        print(f"  note: {note}")
-
-
-def _say(text: str) -> None:
-    print(f"context-bench: {text}", file=sys.stderr)
+        print(f"  note: {visible(note, 2_000)}")

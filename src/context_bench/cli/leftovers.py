@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from context_bench.cli import interrupts
+from context_bench.cli.files import say
 
 _PATIENCE = 1.0  # seconds from SIGTERM to SIGKILL
 _PYTHONS_OWN = "multiprocessing.resource_tracker"  # ends when this process does
@@ -53,7 +53,6 @@ def _command_line(pid: int) -> str:
 
 def _end(pid: int, line: str) -> None:
     from context_bench.llm.redact import redact
-    from context_bench.reports.text import visible
 
     handle = os.pidfd_open(pid)
     try:
@@ -62,7 +61,7 @@ def _end(pid: int, line: str) -> None:
             _signal(pid, signal.SIGKILL)
     finally:
         os.close(handle)
-    print(f"context-bench: ended a program that was left running: {visible(redact(line), 200)} (process {pid})", file=sys.stderr)
+    say(f"ended a program that was left running: {redact(line)[:200]} (process {pid})")
 
 
 def _signal(pid: int, number: int) -> None:

@@ -137,9 +137,11 @@ def _junit(results: Sequence[SuiteResult], path: Path) -> None:
 def _as_json(found: Any) -> None:
     from json import dumps
 
+    from context_bench.cli.files import write_out
     from context_bench.core.records import plain
 
-    print(dumps([plain(each) for each in found] if isinstance(found, list) else plain(found), indent=2, ensure_ascii=False))
+    told = [plain(each) for each in found] if isinstance(found, list) else plain(found)
+    write_out(dumps(told, indent=2, ensure_ascii=False) + "\n", None)
 
 
 def _table(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:

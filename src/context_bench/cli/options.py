@@ -6,11 +6,13 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from context_bench.cli.defaults import DEFAULT_MODEL
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.numbers import MOST_PORT, whole
 from context_bench.core.tables import load_toml
+from context_bench.core.urls import EXPECTED, fault_of
 
 
 def _listed(value: Any) -> Any:
@@ -21,6 +23,27 @@ def _comma(value: Any) -> Any:
     return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
+def _url(value: str) -> str:
+    if (fault := fault_of(value.strip())) is not None:
+        raise ValueError(f"{fault}; expected {EXPECTED}")
+    return value.strip()
+
+
+def _url_or_name(value: str) -> str:
+    return _url(value) if value.startswith(("http:", "https:")) or "://" in value else value
+
+
+def _port_or_url(value: str) -> str:
+    if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
+        raise ValueError(f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap")
+    return _url_or_name(value)
+
+
+#: A base URL, and what may be one or the name of something else.
+Url = Annotated[str, AfterValidator(_url)]
+UrlOrName = Annotated[str, AfterValidator(_url_or_name)]
+PortOrUrl = Annotated[str, AfterValidator(_port_or_url)]
+Urls = Annotated[list[Url], BeforeValidator(_listed)]
 Many = Annotated[list[str], BeforeValidator(_listed)]
 Comma = Annotated[list[str], BeforeValidator(_comma)]
 
@@ -29,7 +52,7 @@ class ProxyOptions(BaseModel):
     """One proxy under test. `key_env` names the variable that holds the key which the proxy itself checks."""
 
     model_config = ConfigDict(extra="forbid")
-    url: str
+    url: Url
     name: str | None = None
     key_env: str | None = None
     version: str | None = None
@@ -40,7 +63,7 @@ class RunOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    proxy: Many = []
+    proxy: Urls = []
     name: Many = []
     proxies: list[ProxyOptions] = []
     system: Many = []
@@ -51,13 +74,13 @@ class RunOptions(BaseModel):
     out: Path | None = None
     score_field: str = "f1"
     threshold: float = 0.7
-    judge_url: str | None = None
+    judge_url: Url | None = None
     judge_model: str = DEFAULT_MODEL
     max_workers: int | None = Field(1, ge=0)
     cache_dir: str | None = None
 
-    tap: str | None = None
-    upstream: str | None = None
+    tap: PortOrUrl | None = None
+    upstream: UrlOrName | None = None
     controls: Comma | None = None
     baseline: str | None = None
     margin: float | None = Field(None, gt=0, lt=1)
@@ -96,7 +119,7 @@ class RunOptions(BaseModel):
     bodies: Literal["all", "changed", "none"] | None = None
     budget: int | None = Field(None, ge=1)
     keep: float | None = Field(None, gt=0, lt=1)
-    reader: str | None = None
+    reader: UrlOrName | None = None
     evaluator: Many = []
     metric: Many = []
     imports: Many = []
@@ -131,7 +154,7 @@ class RunOptions(BaseModel):
     @property
     def tap_port(self) -> int | None:
         """The port of a tap to start inside the run, if `--tap` names one."""
-        return int(self.tap) if self.tap is not None and self.tap.isdigit() else None
+        return whole(self.tap) if self.tap is not None and self.tap.isdigit() else None
 
 
 def read_options(flags: dict[str, Any], config: Path | None, kind: type[RunOptions] = RunOptions) -> Any:
@@ -163,8 +186,13 @@ def _fault(item: Any, kind: type[RunOptions], flags: dict[str, Any], config: Pat
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
     value = repr(item["input"])[:400]
+    if config is not None and isinstance(item["input"], dict) and where in kind.model_fields and where not in flags:
+        inside = ", ".join(map(str, list(item["input"])[:10]))
+        return redact(f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})")
     if config is not None and item["loc"] and item["loc"][0] not in flags:
         return redact(f"{where} = {value}: {_expected(item, kind)}")
+    if len(item["loc"]) == 2 and isinstance(item["loc"][1], int):  # one of several, each with a flag of its own
+        where = str(item["loc"][0])
     return redact(f"{_FLAGS.get(where) or '--' + where.replace('_', '-')} {value}: {_expected(item, kind)}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
-from context_bench.cli.files import destination
+from context_bench.cli.files import destination, say
 from context_bench.cli.runs import StoreOption
 from context_bench.core.errors import BadInput
 
@@ -99,7 +98,7 @@ def _charts_of_file(file: Path) -> list[Chart]:
 def _coverage(sets: Any) -> list[Chart]:
     """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
     from context_bench.core.coverage import LEVELS
-    from context_bench.reports.tally import number
+    from context_bench.core.numbers import number
     from context_bench.reports.traces.curve import course_chart
 
     courses: dict[str, dict[str, list[float | None]]] = {}
@@ -125,5 +124,5 @@ def _chosen(found: Sequence[Chart], kind: str) -> Chart:
         raise BadInput(f"--kind {kind}: {why}; charts of this run: {have}")
     if len(of_kind) > 1:
         others = ", ".join(chart.id for chart in of_kind[1:])
-        print(f"context-bench: {kind}: {of_kind[0].id} is drawn; of the same kind: {others}", file=sys.stderr)
+        say(f"{kind}: {of_kind[0].id} is drawn; of the same kind: {others}")
     return of_kind[0]

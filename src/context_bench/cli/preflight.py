@@ -7,8 +7,9 @@ from typing import Any
 
 from context_bench.cli import reaching
 from context_bench.cli.arms import DEFAULT, Cell
+from context_bench.cli.files import say
 from context_bench.cli.options import RunOptions
-from context_bench.cli.session import Surroundings, warn
+from context_bench.cli.session import Surroundings
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, Stop, SystemFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call
@@ -64,7 +65,7 @@ async def check_systems(options: RunOptions, around: Surroundings, arms: list[An
         if tap is None and not options.quiet and system.base_url != around.hop:  # behind a tap the wrong one is found out
             who = await reaching.identified(system.base_url)
             if "/health" in who:
-                warn(f"{system.name}: {system.base_url}{who}")
+                say(f"{system.name}: {system.base_url}{who}")
     for system in asked:
         await _reachable(options, around, system, spend)
     await check_evaluators(evaluators, spend, around.overhead)
@@ -100,7 +101,7 @@ async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cel
             cell.controls = [name for name in cell.controls if name not in names]
             cell.notes.append(told)
         for note in cell.notes:
-            warn(note)
+            say(note)
 
 
 async def _sizeless(system: Any, data: list[Any], ledger: Ledger, timeout: float | None) -> bool:
@@ -137,7 +138,7 @@ async def _reachable(options: RunOptions, around: Surroundings, system: Any, spe
     """One marked request: the proxy must answer, and with a tap its traffic must be seen there."""
     mark = await around.tap.begin(f"preflight:{system.name}") if around.tap is not None else None
     failure: SystemFailed | None = None
-    waiting = None if options.quiet else warn
+    waiting = None if options.quiet else say
     with open_ledger(Ledger("preflight", mark, spend, calls=around.overhead, waiting=waiting, brief=True)):
         try:
             await system.aprocess(PROBE)

@@ -10,8 +10,9 @@ from pydantic import Field, field_validator
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, refuse_equal_names
-from context_bench.cli.options import Comma, Many, RunOptions
-from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings, warn
+from context_bench.cli.files import say
+from context_bench.cli.options import Comma, Many, RunOptions, UrlOrName
+from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.llm.keyring import key_in
 
@@ -38,7 +39,7 @@ class MemoryOptions(RunOptions):
 
     system: Many = Field(default=[])
     dataset: Many = Field(default=["locomo"])
-    relay: str | None = None
+    relay: UrlOrName | None = None
     api_key: str | None = Field(default=None, exclude=True, repr=False)
     qa_types: Comma = Field(default=[])
     k: Any = Field(default=[1, 5, 10])
@@ -125,7 +126,7 @@ def _short(spec: str) -> str:
     name, given = spec[: len(NAME)], spec[len(NAME) :]
     if name != NAME or given[:1] not in ("", ":") or "turns=" in given:
         return spec
-    warn(f"{NAME}: {SHORT} turns a conversation, for the bundled model reads slowly; {NAME}:turns={TURNS} is the usual length")
+    say(f"{NAME}: {SHORT} turns a conversation, for the bundled model reads slowly; {NAME}:turns={TURNS} is the usual length")
     return f"{NAME}:{','.join(filter(None, [f'turns={SHORT}', given[1:]]))}"
 
 
@@ -157,7 +158,7 @@ async def _remember(options: MemoryOptions) -> int:
         evaluators = _evaluators(options, data, prices, reads, around.accounts)
         if "score_field" not in options.model_fields_set and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
-            warn(f"without a reader the report is about {options.score_field}; --score-field names another")
+            say(f"without a reader the report is about {options.score_field}; --score-field names another")
         options.metric = [*_metrics(options.score_field, options.trials), *options.metric]
         about = {"k": options.k, "budget_tokens": options.budget_tokens, "reader": reads, "floors": cell.controls}
         about["capabilities"] = {arm.system.name: sorted(arm.system.memory.capabilities) for arm in cell.arms}
@@ -182,7 +183,7 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
     asked, there = sum(1 for _ in chosen()), sum(1 for _ in dataset.examples())
     if asked == there:
         return dataset
-    warn(
+    say(
         f"{dataset.name}: {asked} of {there} questions are asked, at most {most} of each conversation; --questions all asks all of them, "
         "--reader none measures only what is found, in seconds"
     )
@@ -230,7 +231,7 @@ def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
     longest = max(map(count_tokens, texts.values()), default=0)
     if longest * DATED <= READABLE:
         return None
-    warn(f"a conversation of {longest:,} tokens is more than the bundled model reads at once: verdicts are against the oracle's evidence")
+    say(f"a conversation of {longest:,} tokens is more than the bundled model reads at once: verdicts are against the oracle's evidence")
     return "oracle"
 
 

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
+from context_bench.cli.files import say
 from context_bench.cli.options import Many, ProxyOptions, RunOptions
-from context_bench.cli.session import Surroundings, carry_out, surroundings, warn
+from context_bench.cli.session import Surroundings, carry_out, surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput
 from context_bench.llm.keyring import key_in
@@ -67,7 +68,7 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
     def skipped(fault: BadInput) -> None:
         if str(fault) not in told:
             told.add(str(fault))
-            warn(f"passed over: {fault}")
+            say(f"passed over: {fault}")
 
     data = _sessions(options, skipped)
     wire = next((session.wire for _, session in data.sessions()), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.cli import interrupts
-from context_bench.cli.files import replacing
+from context_bench.cli.files import harmless, replacing, say
 
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
@@ -19,12 +19,12 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
     if out is None:
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
-        write(result, output, sys.stdout, **options)
+        write(result, output, harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout, **options)
         sys.stdout.write(_by_type(result) if output == "table" else "")
         return
     with replacing(out, "w", encoding="utf-8", newline="") as file:
         write(result, output, file, **options)
-    print(f"context-bench: report written to {out}", file=sys.stderr)
+    say(f"report written to {out}")
 
 
 def terminal() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def exit_code(result: Any, executed: Any, max_failures: float, store: object = N
     `store`: where the rows are, for the sentence about an interrupted run.
     """
     if executed.stopped is not None:
-        print(f"context-bench: {executed.stopped}", file=sys.stderr)
+        say(f"{executed.stopped}")
         return int(executed.stopped.exit_code)
     if not executed.completed:
         known = result.manifest.get("run") or {}
@@ -85,7 +85,7 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
         failed[row.system] = failed.get(row.system, 0) + (bool(row.errors) and not (row.system in floors and _too_long(row)))
     over = {name: count for name, count in failed.items() if count > max_failures * rows[name]}
     for name, count in over.items():
-        print(f"context-bench: {name} failed on {count} of {rows[name]} rows, more than --max-failures {max_failures:g}", file=sys.stderr)
+        say(f"{name} failed on {count} of {rows[name]} rows, more than --max-failures {max_failures:g}")
     return bool(over)
 
 

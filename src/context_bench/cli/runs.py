@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 
 from context_bench.cli import asking, interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.cli.files import say
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
 
@@ -181,7 +181,7 @@ def purge(
 
     with _opened(store) as opened:
         gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
-    print(f"context-bench: {'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip(), file=sys.stderr)
+    say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.executing import executor_of
+from context_bench.cli.files import say
 from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import RunOptions
 from context_bench.cli.upstream import is_local, started_upstream
@@ -105,7 +105,7 @@ async def _session(options: RunOptions) -> int:
         prices = parts.prices(options)
         evaluators = parts.evaluators(options, data, prices, around.accounts)
         if chosen := parts.settle_score(options, data, evaluators):
-            warn(chosen)
+            say(chosen)
         local = is_local(options.upstream or "") and not (options.price or options.price_model)
         cells = arming.cells(options, around, None if local else prices)  # what local models answer costs nothing
         return await carry_out(options, around, prices, data, cells, evaluators)
@@ -190,7 +190,7 @@ async def _run_and_report(
         overhead=around.overhead,
     )
     if executed.counts.get("reused"):
-        warn(reporting.reused(executed.counts))
+        say(reporting.reused(executed.counts))
     result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
         found = [*await activity_notes(options, around.tap, cells, result), *(note for cell in cells for note in cell.notes)]
@@ -276,10 +276,3 @@ def _size(dataset: Any, limit: int | None) -> int | None:
     elif dataset.name in datasets_known():
         size = describe(dataset.name).get("size")
     return limit if size is None else size if limit is None else min(size, limit)
-
-
-def warn(text: str) -> None:
-    """One line for the person at the terminal; never on stdout, and with nothing in it that steers the terminal."""
-    from context_bench.reports.text import visible
-
-    print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)

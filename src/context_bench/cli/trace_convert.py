@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from context_bench.cli.files import replacing
+from context_bench.cli.files import replacing, say
 from context_bench.cli.trace_sources import InstanceOption, RepoOption, ToolsOption
 from context_bench.core.errors import BadInput
 
@@ -42,6 +42,6 @@ def convert(
             number += 1
         file.flush()
     for why in told[:5]:
-        print(f"context-bench: passed over: {why.splitlines()[0]:.300}", file=sys.stderr)
-    print(f"context-bench: {number:,} traces{f' written to {out}' if out else ''}, {len(told):,} files passed over", file=sys.stderr)
+        say(f"passed over: {why.splitlines()[0]:.300}")
+    say(f"{number:,} traces{f' written to {out}' if out else ''}, {len(told):,} files passed over")
     return 0

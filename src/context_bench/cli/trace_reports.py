@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.files import destination, replacing
+from context_bench.cli.files import destination, replacing, say
 from context_bench.cli.publishing import json_text
 from context_bench.cli.reporting import terminal
 from context_bench.core.errors import BadInput
@@ -47,7 +46,7 @@ def keep_all(found: TraceResults, summary: TraceSummary, folder: Path, gold: Pat
     for format_, name in (("csv", NAME), ("json", "summary.json"), ("markdown", "summary.md"), ("html", "report.html")):
         with replacing(folder / name, "w", encoding="utf-8", newline="") as file:
             file.writelines(_parts(found, summary, format_, gold))
-    print(f"context-bench: rows and reports are in {folder}", file=sys.stderr)
+    say(f"rows and reports are in {folder}")
 
 
 def write_report(found: TraceResults, summary: TraceSummary, format_: str, place: Path | None, gold: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from context_bench.cli.files import say
 from context_bench.cli.trace_reports import ENDINGS, OUTPUTS, check_places, keep_all, write_report
 from context_bench.cli.trace_solved import patches_of, status_of, summarised
 from context_bench.cli.trace_sources import GoldOption, InstanceOption, RepoOption, ToolsOption, TraceOption, labelled
@@ -153,7 +154,7 @@ def _unscored(summary: TraceSummary, instance: str | None) -> int:
             hint = f": no task of the gold is called {names}"
             hint += "" if instance else "; --instance ID says which task it is, or put a log into a folder named like its task"
         said = f"of the set {label!r} no run could be scored" if len(summary.sets) > 1 else "no run could be scored"
-        print(f"context-bench: {said}: {reason} ({count:,}×){hint}", file=sys.stderr)
+        say(f"{said}: {reason} ({count:,}×){hint}")
     return code
 
 
@@ -163,7 +164,7 @@ def _progress(done: int, of: int) -> None:
 
 def _reused(found: TraceResults) -> None:
     if found.reused:
-        print(f"context-bench: {found.reused:,} rows were there already, {found.made:,} were scored now", file=sys.stderr)
+        say(f"{found.reused:,} rows were there already, {found.made:,} were scored now")
 
 
 def _hold(summary: TraceSummary, limits: Sequence[tuple[str, float]]) -> None:

@@ -6,22 +6,27 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.cli.client import run_client
-from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
+from context_bench.llm.keyring import environment_notes
 
 if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
     from context_bench.core.watching import Turn
+    from context_bench.engine import WatchLog, WatchRecord
     from context_bench.reports.watching import Board
     from context_bench.tap.shadow import Shadow
     from context_bench.tap.watch import Watch
 
 _SHADOW_PATIENCE = 30.0
+#: Seconds after which a turn that is still under way is counted in the store.
+_COUNTED_AFTER = 0.05
 
 
 @dataclass
@@ -48,7 +53,7 @@ class Watching:
     seed: int
     quiet: bool
     client: list[str]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=environment_notes)
 
     def run(self) -> int:
         """Watch until the client ends or somebody interrupts; returns the exit code."""
@@ -68,14 +73,18 @@ class Watching:
                 log = open_watch(kept, settings, name=self.name)
                 board = Board()
                 code = await self._watch(url, prices, log, board, settings)
-            log.end({**settings, "notes": self.notes})
+            try:
+                log.end({**settings, "notes": self.notes})
+            except StoreUnusable as full:  # what is kept can be read all the same
+                self.notes.append(f"The end of this watch could not be written: {full}")
+                code = code or 1
             _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
         return code
 
     async def _look(self) -> None:
         """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        from context_bench.cli.files import say
         from context_bench.cli.reaching import require_proxy
-        from context_bench.cli.session import warn
 
         named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
         for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
@@ -84,7 +93,7 @@ class Watching:
             except PreflightFailed as absent:
                 if self.client:
                     raise
-                warn(str(absent))
+                say(str(absent))
 
     def _prices(self) -> Any:
         from context_bench.cli.options import RunOptions
@@ -93,11 +102,11 @@ class Watching:
         return prices(RunOptions(price=self.price, price_model=self.price_model))
 
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
-        from context_bench.tap.relay import check_upstream
+        from context_bench.llm.relay import check_upstream
 
-        for url in (self.via, self.shadow):
+        for flag, url in (("--via", self.via), ("--shadow", self.shadow)):
             if url is not None:
-                check_upstream(url)
+                check_upstream(url, flag)
         return {
             "via": self.via,
             "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
@@ -123,7 +132,8 @@ class Watching:
         shadows: list[Shadow] = []
 
         async def keep(turns: list[Turn]) -> None:
-            await loop.run_in_executor(None, log.write, turns)
+            mine = sum(turn.kind == "turn" and turn.arm == "main" for turn in turns)
+            await loop.run_in_executor(pen, log.write, turns, watch.under_way - mine)
 
         def seen(turn: Turn) -> None:
             board.add(turn)
@@ -138,6 +148,7 @@ class Watching:
                 one.offer(mirrored)
 
         async with contextlib.AsyncExitStack() as stack:
+            pen = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="context-bench-store"))
             sink = stack.enter_context(record_file(self.records)) if self.records is not None else None
             watch = Watch(
                 url,
@@ -151,7 +162,10 @@ class Watching:
                 seen=seen,
                 sink=_prompts_only(sink),
                 mirror=mirror if self.shadow else None,
+                moved=(counted := asyncio.Event()).set,
             )
+            counting = asyncio.create_task(_count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
+            stack.callback(counting.cancel)
             show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
             settings["back"] = watch.back_url
@@ -165,8 +179,11 @@ class Watching:
                 await one.idle(_SHADOW_PATIENCE)
         for one in shadows:
             self.notes += _of_shadow(one)
+        if log.dropped:
+            self.notes.append(f"{log.dropped} records could not be stored and were dropped.")
+            code = code or 1
         if watch.fault is not None:
-            self.notes.append(f"Records were lost: {watch.fault}")
+            self.notes.append(f"Records were lost: {watch.lost:,} could not be kept ({watch.fault})")
             code = code or 1
         return code
 
@@ -196,6 +213,35 @@ class Watching:
         for one in waits:
             one.cancel()
         return 0
+
+
+async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Callable[[int], Awaitable[None]]) -> None:
+    """Have it written down how many turns are under way: who kills the watch leaves no time for it.
+
+    What lasts a moment only is not: with every batch of records the count is written, too.
+    """
+    while True:
+        await moved.wait()
+        await asyncio.sleep(_COUNTED_AFTER)
+        moved.clear()
+        if (now := watch.under_way) != log.counted:
+            try:
+                await write(now)
+            except StoreUnusable:  # the next record cannot be kept either, and says so
+                continue
+
+
+def _of_killed(found: WatchRecord) -> list[str]:
+    """What is not in the records of a watch that was ended in the middle."""
+    count = found.settings.get("under_way")
+    if found.status != "interrupted" or not isinstance(count, int):
+        return []
+    if not count:
+        return ["It was killed while no turn was under way: every turn is here."]
+    return [
+        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not here: the provider may"
+        " have been asked and paid for them; no client had the end of an answer, but for those that were still waiting for calls behind."
+    ]
 
 
 def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forwarded], None] | None:
@@ -279,7 +325,7 @@ def print_report(store: str, name: str, output: str, out: Path | None) -> int:
         raise BadInput(f"watch: there is no store at {store}")
     with open_store(store) as kept:
         found = watch_of(kept, name)
-        notes = found.settings.get("notes", [])
+        notes = [*found.settings.get("notes", []), *_of_killed(found)]
         _publish(watched(kept, found.name), {**_about(found.name, found.settings), "status": found.status}, notes, output, out)
     return 0
 

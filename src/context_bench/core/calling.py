@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from context_bench.core.errors import BadInput
+
 
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
     """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays free."""
@@ -59,8 +61,27 @@ def misfit(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | Non
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return f"{getattr(function, '__name__', 'it')}{signature}: {error}"
+        name = getattr(function, "__name__", "it")
+        return f"{name}() takes no argument" if not signature.parameters else f"{name}{signature}: {error}"
     return None
+
+
+#: Kind of plug-in → its methods, the first of which is called; with what; how that is written.
+_CALLED: dict[str, tuple[tuple[str, ...], tuple[Any, ...], str]] = {
+    "system": (("aprocess", "process"), ({},), "process(example) -> dict"),
+    "evaluator": (("ascore", "score"), ({}, {}), "score(example, output) -> dict"),
+    "metric": (("compute",), ([],), "compute(rows) -> dict"),
+}
+
+
+def check(kind: str, plugin: Any) -> None:
+    """Raises `BadInput` for a plug-in whose method takes other arguments than it is called with: once, and not row by row."""
+    if kind not in _CALLED:
+        return
+    names, arguments, written = _CALLED[kind]
+    function = method(plugin, *names)
+    if function is not None and (why := misfit(function, *arguments)) is not None:
+        raise BadInput(f"{kind} {name_of(plugin)} cannot be called: {why}; expected {written}")
 
 
 def name_of(plugin: Any) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 from context_bench.core.drift import Asked, Drift, drift
 from context_bench.core.losses import losses
 from context_bench.core.memory_figures import Scored, estimate
+from context_bench.core.numbers import real
 from context_bench.core.probes import PROBE_TYPES
 from context_bench.core.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
 from context_bench.core.retention import Lift, RetentionIndex, lifts, retention_index, rubric_level
-from context_bench.core.rowfacts import number, score
+from context_bench.core.rowfacts import score
 from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.core.stats.components import Components, Observation, components
 
@@ -47,7 +48,7 @@ class Own:
         base, replicate = (label[: found.start()], found[1] or "1") if found else (label, "1")
         if (value := score(row, metric)) is not None:
             self.scores.add(row, value)
-            self.places[key] = ((row.dataset, base, replicate), int(number(row.metadata.get("cycle")) or 1))
+            self.places[key] = ((row.dataset, base, replicate), int(real(row.metadata.get("cycle")) or 1))
             self.observed.append(Observation(row.cluster, replicate, (base, row.metadata.get("cycle")), row.trial, 0, value))
         if (value := score(row, "probe_contradiction")) is not None:
             self.contradictions.add(row, value)
@@ -57,12 +58,12 @@ class Own:
         self._size(row, key)
 
     def _size(self, row: EvalRow, key: Hashable) -> None:
-        before, after = (number(row.metadata.get(name)) for name in ("tokens_before", "tokens_after"))
+        before, after = (real(row.metadata.get(name)) for name in ("tokens_before", "tokens_after"))
         if before is not None and after is not None and not row.failed:
             self.sizes[key] = before, after
             if row.trial == 0:
                 self.groups.setdefault(row.group, []).append((before, after, row.cluster))
-        if (seconds := number(row.metadata.get("compress_seconds"))) is not None:
+        if (seconds := real(row.metadata.get("compress_seconds"))) is not None:
             self.seconds[row.group] = seconds
 
 

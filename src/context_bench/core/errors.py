@@ -9,10 +9,10 @@ ContextBenchError
 │  ├─ CostCapReached                                                                                   exit 5
 │  └─ RunTimedOut                                                                                      exit 1
 └─ Failed    becomes a row's error or a missing score; the run goes on
-   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed
+   ├─ SystemFailed: Unreachable, TimedOut, RateLimited, ServerFailed, NoBudget, SetupFailed, NotStored
    │  ├─ Refused: ContextTooLong, Filtered, Declined
    │  └─ BadReply: OutputSpent, EmptyReply
-   └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed
+   └─ EvaluatorFailed: JudgeUnreadable · SandboxFailed (CopyUnusable)
 ```
 
 Every message names the thing, the value seen, what was expected and what to do next.
@@ -179,6 +179,10 @@ class SetupFailed(SystemFailed):
     """A group could not be set up (a memory lost too much of what it was given), so none of its questions can be asked."""
 
 
+class NotStored(SystemFailed):
+    """What came back cannot be kept in the store; the row keeps why, and what was paid."""
+
+
 class EvaluatorFailed(Failed):
     """An evaluator that applies to the row gave no score."""
 
@@ -189,6 +193,10 @@ class JudgeUnreadable(EvaluatorFailed):
 
 class SandboxFailed(EvaluatorFailed):
     """A sandbox that works elsewhere on this machine did not start this time; says nothing about the program it was for."""
+
+
+class CopyUnusable(SandboxFailed):
+    """An agent left its copy so that nobody can read or verify it: the agent's own doing, and no failure of the sandbox."""
 
 
 def describe(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.jsontext import load_json
+from context_bench.core.numbers import line
 
 _CONTAINER = re.compile(r"/testbed/|/workspace/[^/]+/")
 _BLOCK = re.compile(r"^\s*context\s*\d+\s*[:：]", re.MULTILINE | re.IGNORECASE)
@@ -138,8 +139,10 @@ def _items(value: Any) -> list[GoldItem]:
 
 def _item(item: Any) -> GoldItem:
     try:
-        content = item.get("content")
-        return GoldItem(str(item["file"]), int(item["start_line"]), int(item["end_line"]), None if content is None else str(content))
+        content, first, last = item.get("content"), line(item["start_line"]), line(item["end_line"])
+        if first is None or last is None:
+            raise ValueError
+        return GoldItem(str(item["file"]), first, last, None if content is None else str(content))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(f"a context is {str(item)[:120]!r}, expected {{file, start_line, end_line}}") from None
 
@@ -152,14 +155,14 @@ def _blocks(text: str) -> Iterable[GoldItem]:
     for part in parts:
         found: dict[str, str] = {}
         content: list[str] | None = None
-        for line in part.splitlines():
-            match = None if content is not None else _FIELD.match(line)
+        for row in part.splitlines():
+            match = None if content is not None else _FIELD.match(row)
             if match and match[1].lower() == "content":
                 content = [match[2]] if match[2] else []
             elif match:
                 found[match[1].lower().rstrip("s") if match[1].lower() == "lines" else match[1].lower()] = match[2].strip()
             elif content is not None:
-                content.append(line)
+                content.append(row)
         first, last = _block_lines(found, content)
         if not found.get("file"):
             raise ValueError(f"a block of a context names no file: {part.strip()[:60]!r}")
@@ -168,11 +171,12 @@ def _blocks(text: str) -> Iterable[GoldItem]:
 
 def _block_lines(found: Mapping[str, str], content: list[str] | None) -> tuple[int, int]:
     if match := _LINES.search(found.get("line", "")):
-        return (int(match[1]), int(match[2])) if match[1] else (int(match[3]), int(match[3]))
-    try:
-        return int(found["start_line"]), int(found["end_line"])
-    except (KeyError, ValueError):
-        raise ValueError(f"a block of a context names no lines: file {found.get('file', '')!r}") from None
+        first, last = (line(match[1]), line(match[2])) if match[1] else (line(match[3]),) * 2
+    else:
+        first, last = line(found.get("start_line")), line(found.get("end_line"))
+    if first is None or last is None:
+        raise ValueError(f"a block of a context names no lines: file {found.get('file', '')!r}")
+    return first, last
 
 
 def _text(value: Any) -> str | None:

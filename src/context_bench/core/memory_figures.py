@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.numbers import real
 from context_bench.core.quantiles import nearest_rank
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
-from context_bench.core.rowfacts import cost_usd, number, qa_type, score
+from context_bench.core.rowfacts import cost_usd, qa_type, score
 from context_bench.core.setups import standing, totals
 from context_bench.core.stats.clusters import MIN_CLUSTERS
 
@@ -163,22 +164,22 @@ def setup_figures(records: Sequence[SetupRecord]) -> dict[str, float]:
     if probed and again is not None:
         found["write_loss"] = 1 - again / probed
     for label in ("p50", "p95", "p99"):
-        slowest = [value for one in told if (value := number((one.get("seconds_each") or {}).get(label))) is not None]
+        slowest = [value for one in told if (value := real((one.get("seconds_each") or {}).get(label))) is not None]
         found |= {f"ingest_{label}": max(slowest)} if slowest else {}
-    if first := [value for one in told if (value := number(one.get("seconds_first"))) is not None]:
+    if first := [value for one in told if (value := real(one.get("seconds_first"))) is not None]:
         found["ingest_first"] = max(first)
     return found
 
 
 def _spent(told: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     added = _sum(told, "seconds_add")
-    flushed = sum(number(one.get("seconds_flush")) or 0.0 for one in told)  # none: nothing to wait for
+    flushed = sum(real(one.get("seconds_flush")) or 0.0 for one in told)  # none: nothing to wait for
     return {} if added is None else {"seconds": added + flushed}
 
 
 def _sum(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """`None` if any of them does not say."""
-    values = [number(one.get(name)) for one in told]
+    values = [real(one.get(name)) for one in told]
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from context_bench.core import calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, describe
 from context_bench.core.importing import imported
 from context_bench.core.registry import registry
@@ -115,7 +116,9 @@ def build(
             target = load_object(builtins[spec.target])
     else:
         raise BadInput(f"{text!r}: {spec.scheme}: is not a way to name a {kind} here")
-    return _instance(kind, spec, target, accepts, defaults)
+    made = _instance(kind, spec, target, accepts, defaults)
+    calling.check(kind, made)
+    return made
 
 
 def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any], bool], defaults: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from context_bench.core.conversation import ChatMessage
+from context_bench.core.numbers import real
 
 ProbeType = Literal["recall", "artifact", "continuation", "decision"]
 PROBE_TYPES: tuple[ProbeType, ...] = get_args(ProbeType)
@@ -108,6 +109,12 @@ def atom_from_json(row: Any) -> ProbeAtom:
     role = row.get("role", "wanted")
     if role not in ("wanted", "banned"):
         raise ValueError(f"the role of an atom is {role!r}; expected wanted or banned")
-    sources = tuple(Source(*place) for place in row.get("sources") or ())
+    weight = real(row.get("weight", 1.0))
+    if weight is None:
+        raise ValueError(f"the weight of an atom is {row['weight']!r:.60}; expected a number")
+    try:
+        sources = tuple(Source(*place) for place in row.get("sources") or ())
+    except TypeError:
+        raise ValueError(f"the sources of an atom are {row['sources']!r:.80}; expected lists of message, start and end") from None
     variants = tuple(str(each) for each in row.get("variants") or ())
-    return ProbeAtom(row["text"], variants, str(row.get("kind") or ""), sources, role, float(row.get("weight", 1.0)))
+    return ProbeAtom(row["text"], variants, str(row.get("kind") or ""), sources, role, weight)

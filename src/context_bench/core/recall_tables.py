@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import share
 from context_bench.core.recall import BenchmarkSummary, CategorySummary, percent, table_cell
 
 #: The benchmarks whose columns a comparison has, in order, and the name of each in a summary.
@@ -125,9 +126,9 @@ def _summaries(current: Any) -> list[Mapping[str, Any]]:
 def _measured(value: Any, name: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if (found := share(value)) is None:
         raise BadInput(f"{name}: an accuracy is expected to be a number from 0 to 1, found {_short(value)}")
-    return float(value)
+    return found
 
 
 def _one_protocol(protocols: Mapping[str, Any]) -> None:

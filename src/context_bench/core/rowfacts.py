@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from context_bench.core.grouping import by_count
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 
 #: Names of facts in `EvalRow.usage`, the first that is a number counts.
@@ -21,25 +21,10 @@ def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:
     return by_count(rows, TOGETHER)
 
 
-def number(value: Any) -> float | None:
-    """`value` as a finite float; `None` for anything else (booleans count as 0 and 1)."""
-    if value is None:
-        return None
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if not isinstance(value, int | float) and not hasattr(value, "__float__"):
-        return None
-    try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
-
-
 def first(facts: dict[str, Any], *names: str) -> float | None:
     """The first of these that is a number."""
     for name in names:
-        if (found := number(facts.get(name))) is not None:
+        if (found := real(facts.get(name))) is not None:
             return found
     return None
 
@@ -61,12 +46,12 @@ def ttft(row: EvalRow) -> float | None:
 
 def latency(row: EvalRow) -> float | None:
     """Seconds until the reply; `None` for failed rows: how long a failure took is no latency."""
-    return None if row.failed else number(row.latency)
+    return None if row.failed else real(row.latency)
 
 
 def score(row: EvalRow, name: str) -> float | None:
     """The score of that name."""
-    return number(row.scores.get(name))
+    return real(row.scores.get(name))
 
 
 def qa_type(row: EvalRow) -> str:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.keys import stable_hash
+from context_bench.core.numbers import amount
 
 LOWEST, HIGHEST = 0.0, 5.0
 Weights = Mapping[str, Mapping[str, float]]
@@ -110,7 +111,10 @@ def read_rubric(data: Mapping[str, Any], where: str) -> Rubric:
     dimensions, criteria = [], []
     for number, raw in enumerate(_tables(data, "dimension", where), 1):
         name = _text(raw, "id", f"{where}: dimension {number}")
-        dimensions.append(Dimension(name, str(raw.get("title") or name), tuple(str(kind) for kind in raw.get("probes") or ())))
+        probes = raw.get("probes") or []
+        if not isinstance(probes, list):
+            raise BadInput(f'{where}: probes of {name} are {probes!r:.60}; expected a list of names, such as probes = ["recall"]')
+        dimensions.append(Dimension(name, str(raw.get("title") or name), tuple(map(str, probes))))
         criteria += [_criterion(each, name, f"{where}: {name}") for each in _tables(raw, "criterion", f"{where}: {name}")]
     for kind, names in (("dimension", [d.id for d in dimensions]), ("criterion", [c.id for c in criteria])):
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -177,12 +181,12 @@ def _text(raw: Mapping[str, Any], name: str, where: str) -> str:
 
 def _criterion(raw: Mapping[str, Any], dimension: str, where: str) -> Criterion:
     name = _text(raw, "id", where)
-    weight, anchors = raw.get("weight", 1.0), raw.get("anchors")
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-        raise BadInput(f"{where}: the weight of {name} is {weight!r}; expected a number of at least 0")
+    weight, anchors = amount(raw.get("weight", 1.0)), raw.get("anchors")
+    if weight is None:
+        raise BadInput(f"{where}: the weight of {name} is {raw['weight']!r:.60}; expected a number of at least 0")
     if not isinstance(anchors, Mapping) or not anchors:
         raise BadInput(f"{where}: {name} has no anchors; expected what its scores mean, such as 0, 3 and 5")
-    return Criterion(name, dimension, _text(raw, "question", where), {str(at): str(what) for at, what in anchors.items()}, float(weight))
+    return Criterion(name, dimension, _text(raw, "question", where), {str(at): str(what) for at, what in anchors.items()}, weight)
 
 
 def _is_score(value: Any) -> bool:

@@ -24,6 +24,7 @@ import orjson
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
+from context_bench.core.usage import usage_of
 
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]
 #: Where the lines of an event are known from, the most reliable first.
@@ -148,14 +149,12 @@ class Trace:
         """The trace that `to_json` wrote; `ValueError` names what is not as it should be."""
         if not isinstance(row, Mapping) or not isinstance(row.get("instance_id"), str) or not isinstance(row.get("events"), list):
             raise ValueError("not a trace: expected an object with `instance_id` and a list of `events`")
-        usage = row.get("usage")
-        names = {f.name for f in fields(Usage)}
         return cls(
             instance_id=row["instance_id"],
             agent=str(row.get("agent") or ""),
             events=[Event.from_json(event) for event in row["events"]],
             final=None if row.get("final") is None else [Event.from_json(event) for event in row["final"]],
-            usage=Usage(**{name: value for name, value in usage.items() if name in names}) if isinstance(usage, Mapping) else None,
+            usage=usage_of(row.get("usage")),
             skipped=Counter(row.get("skipped") or {}),
             notes=[str(note) for note in row.get("notes") or ()],
             **{name: row.get(name) for name in _PLAIN},

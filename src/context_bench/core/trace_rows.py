@@ -18,9 +18,11 @@ from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from context_bench.core.coverage import LEVELS, Level, Score
+from context_bench.core.numbers import count
 from context_bench.core.records import Usage
 from context_bench.core.spans import Ranges, merged, without
 from context_bench.core.trace import Ranges as EventRanges
+from context_bench.core.usage import usage_of
 
 Status = Literal["resolved", "unresolved", "error", "unknown"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -154,7 +156,7 @@ class TraceRow:
             out.score = None if row.get("score") is None else score_from_json(row["score"])
             out.steps = [_step_from_json(step) for step in row.get("steps") or ()]
             out.files = {str(path): _map_from_json(one) for path, one in (row.get("files") or {}).items()}
-            out.usage = None if row.get("usage") is None else Usage(**row["usage"])
+            out.usage = usage_of(row.get("usage"))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a row of a scored trace: {error}") from None
         return out
@@ -179,7 +181,7 @@ def score_from_json(row: Mapping[str, Any]) -> Score:
     out = Score(
         str(row["instance_id"]),
         str(row.get("policy") or "strict"),
-        num_steps=int(row.get("num_steps") or 0),
+        num_steps=count(row.get("num_steps")) or 0,
         final=_levels(row.get("final")),
         regions={str(region): _levels(levels) for region, levels in (row.get("regions") or {}).items()},
         steps=[dict(step["coverage"]) for step in trajectory.get("steps") or ()],

@@ -45,6 +45,7 @@ class Execution:
         # By time alone, requests can only be told apart when there is one at a time.
         asked = 1 if getattr(recorder, "marker", None) == "serial" else settings.max_workers or 1
         self.workers, self.notes = enough_descriptors(asked)
+        self.notes += writer.secrets.notes
         self.stopped: Stop | None = None
         self.interrupted = False
         self.books = Books(writer, self.in_database, progress, clock)

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core import rowfacts
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.engine.columns import Columns, Numbers, digest
 
@@ -118,7 +119,7 @@ def _finite(values: list[Any]) -> NDArray[Any]:
             raise OverflowError
         found = np.array(values, dtype=np.float64)
     except OverflowError:  # an integer beyond all floats, or what is no plain number
-        found = np.array([rowfacts.number(value) for value in values], dtype=np.float64)
+        found = np.array([real(value) for value in values], dtype=np.float64)
     found[~np.isfinite(found)] = math.nan
     return found
 

@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 
 from context_bench.core import calling
-from context_bench.core.errors import BadInput, SameName, Stop
+from context_bench.core.errors import BadInput, NotStored, SameName, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
+from context_bench.core.numbers import duration
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import utf8_safe
+from context_bench.core.usage import bounded_calls
 from context_bench.engine.secrets import Secrets
 
 #: With `bodies="auto"`: rows up to which every body is kept; from then on only those that a proxy changed.
@@ -292,6 +294,9 @@ def ordered(arms: Sequence[int], seed: int, content: str, trial: int) -> list[in
     return shuffled
 
 
+_FORSAKEN = 3  # times that a piece of work is tried with less and less of it
+
+
 @dataclass(slots=True)
 class Score:
     """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply. `replies`: to be remembered, by key."""
@@ -330,6 +335,24 @@ class Outcome:
     id: int | None = None  # of the stored output, once committed
     stop: Stop | None = None  # what ended the work on it early; what was finished is kept all the same
     setup: int | None = None  # id of its group's stored set-up
+    forsaken: int = 0  # how much of it was given up because it cannot be stored
+
+    def forsake(self, reason: str) -> bool:
+        """Give up what cannot be stored, and keep why: first all but the calls' money and tokens, then those. False if nothing is left."""
+        error = describe(NotStored(f"what came back cannot be kept ({reason})"))
+        self.forsaken += 1
+        self.calls = bounded_calls(self.calls) if self.forsaken == 1 else []
+        for score in self.scores:
+            score.values, score.error, score.usage, score.replies = None, error, {}, {}
+            score.calls = bounded_calls(score.calls) if self.forsaken == 1 else []
+        if self.ran:
+            self.calls += [call for score in self.scores for call in score.calls]
+            self.error, self.scores, self.output, self.wire, self.forwarded = error, [], {}, {}, []
+            self.usage = {"cost": money} if (money := sum(call.cost or 0.0 for call in self.calls)) else {}
+            self.metadata = {name: value for name, value in self.metadata.items() if isinstance(value, str)}
+            self.input_tokens = self.output_tokens = self.context_tokens = self.source = None
+            self.latency = duration(self.latency)
+        return self.forsaken < _FORSAKEN
 
 
 @dataclass(slots=True)
@@ -353,3 +376,12 @@ class SetUp:
     error: str | None = None
     mark: str | None = None
     stop: Stop | None = None
+    forsaken: int = 0
+
+    def forsake(self, reason: str) -> bool:
+        """The same for a set-up."""
+        self.forsaken += 1
+        self.error = describe(SetupFailed(describe(NotStored(f"what came back cannot be kept ({reason})"))))
+        self.calls = bounded_calls(self.calls) if self.forsaken == 1 else []
+        self.output, self.usage, self.forwarded, self.seconds = {}, {}, [], duration(self.seconds) or 0.0
+        return self.forsaken < _FORSAKEN

@@ -80,6 +80,7 @@ async def execute(
         await runner.in_database(writer.book)
         told = secrets.value(described(manifest, planned, judges, settings, recorder))
         told = continued(told, begun.before)
+        told |= {"notes": list(dict.fromkeys([*told.get("notes", []), *secrets.notes]))} if secrets.notes else {}
         await runner.in_database(writer.manifest, told)
         runner.circumstances = Circumstances(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators)
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)

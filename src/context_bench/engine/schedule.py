@@ -132,8 +132,13 @@ class Schedule:
         if self._exhausted or any(len(waiting) > _BACKLOG for waiting in self._held.values()):
             return False
         self._refilling = asyncio.create_task(self._plan_chunk())
-        self._refilling.add_done_callback(lambda _: self._wake())
+        self._refilling.add_done_callback(self._planned)
         return True
+
+    def _planned(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # asked for, should the run end by something else before `_refill` raises it
+        self._wake()
 
     async def _plan_chunk(self) -> None:
         units, more = await self._planning.chunk(self._chunk)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import numbers
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from context_bench.core.errors import (
     describe,
 )
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.numbers import score
 from context_bench.core.records import Example
 from context_bench.engine.observe import usage_of
 from context_bench.engine.plan import PlannedEvaluator, Score
@@ -139,7 +139,7 @@ class Scorer:
 
 
 def numbers_of(found: Any, name: str) -> dict[str, float]:
-    """The finite numbers an evaluator returned; raises `EvaluatorFailed` for anything that is not a dict of numbers."""
+    """The scores an evaluator returned, without what is not finite or beyond all scales. Raises `EvaluatorFailed` for what is no dict."""
     if found is None:
         return {}
     if not isinstance(found, Mapping):
@@ -150,7 +150,6 @@ def numbers_of(found: Any, name: str) -> dict[str, float]:
             continue
         if type(value) is not float and not isinstance(value, numbers.Real) and not hasattr(value, "__float__"):
             raise EvaluatorFailed(f"{name} returned {str(key)!r} = {str(value)[:80]!r}, expected a number")
-        number = float(value)
-        if math.isfinite(number):
+        if (number := score(value)) is not None:
             values[str(key)] = number
     return values

@@ -57,7 +57,7 @@ async def judge_stored(
 
 async def _judge_one(execution: Execution, item: Stored, scorers: Sequence[Scorer], hand: Hand, again: bool) -> Stop | None:
     missing = [scorer for scorer in scorers if again or scorer.planned.id not in item.scored]
-    if not missing or item.row.failed:
+    if not missing or item.row.failed or not item.whole:
         return None
     if item.example is None:
         raise BadInput("this run was made with bodies='none', so its examples are not in the store and its answers cannot be judged again")

@@ -1,46 +1,53 @@
-"""Keys never reach the store: what looks like a secret of this process or of a plug-in is known beforehand and cut out of all text kept."""
+"""Keys never reach the store: what is a secret of this process or of a plug-in is known beforehand and cut out of all text kept."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from context_bench.llm.keyring import keys_told
+from context_bench.core.secrets import Masker, field_names_a_secret, is_searchable, secrets_in_url, secrets_in_value, surely_names_a_secret
+from context_bench.engine.store.encoding import dumps, is_reference, loads
+from context_bench.llm.keyring import environment_notes, environment_secrets
 from context_bench.llm.redact import without_parameters
 
 HIDDEN = "[redacted]"
-_NAMED = re.compile(
-    r"api_?key|secret|token$|_token_|passw|credential|authorization|auth_?header|cookie|^key$|_key$|x-api-key", re.IGNORECASE
-)
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>]+@")
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """Texts that must not be kept."""
+@cache
+def _fields() -> frozenset[str]:
+    """Every word in this package's sources, and so every name of a field that it reads back."""
+    root, found = Path(__file__).parents[1], set()
+    for pattern in ("*.py", "*.toml"):
+        for path in root.rglob(pattern):
+            found.update(re.findall(r"[a-z][a-z_]{2,40}", path.read_text("utf-8")))
+    return frozenset(found)
 
-    texts: tuple[str, ...] = ()
-    patterns: tuple[tuple[bytes, bytes], ...] = ()
+
+class Secrets:
+    """Texts that must not be kept. `texts`: those that are searched for; `notes`: what that search cannot do, for the run's notes."""
+
+    def __init__(self, texts: Iterable[str] = (), notes: Sequence[str] = ()) -> None:
+        self._masker = Masker(texts, HIDDEN, _fields)
+        self.texts, self.notes = self._masker.values, tuple(notes)
 
     def clean(self, data: bytes) -> bytes:
-        """`data` (JSON or plain text) without any secret."""
-        for pattern, replacement in self.patterns:
-            if pattern in data:
-                data = data.replace(pattern, replacement)
-        return data
+        """`data` (JSON, or plain text) without any secret; JSON stays JSON."""
+        if not self._masker.may_be_in(data):
+            return data
+        try:
+            return dumps(self._masker.value(loads(data), unchanged=is_reference))
+        except (ValueError, RecursionError):
+            return self._masker.text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
         """A message without secrets, and without user names, passwords and keys in URLs."""
-        for secret in self.texts:
-            if secret in text:
-                text = text.replace(secret, HIDDEN)
+        text = self._masker.cut(text)
         return without_parameters(_USERINFO.sub("", text)) if "://" in text else text
 
     def value(self, value: Any) -> Any:
@@ -49,9 +56,9 @@ class Secrets:
             return self.text(value)
         if isinstance(value, Mapping):
             return {
-                self.text(str(key)): self.value(item)
+                self._masker.key(str(key)): self.value(item)
                 for key, item in value.items()
-                if not (_NAMED.search(str(key)) and isinstance(item, str))
+                if not (isinstance(item, str) and field_names_a_secret(str(key)))
             }
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(item) for item in value]
@@ -59,49 +66,36 @@ class Secrets:
 
 
 def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = None) -> Secrets:
-    """Secrets in the environment (variables named like one, or by the user as one) and in the attributes of plug-ins (the same, and URLs
-    with a password).
+    """Secrets in the environment (variables named like one, or by the user as one) and in the attributes of plug-ins: the same, and the
+    login and query of URLs.
     """
-    found: set[str] = set(keys_told())
-    for name, value in (os.environ if environment is None else environment).items():
-        if _NAMED.search(name):
-            found.add(value)
-        found.update(_passwords(value))
+    found = {text.strip() for texts in environment_secrets(environment).values() for text in texts}
     seen: set[int] = set()
     for plugin in plugins:
-        found.update(_inside(plugin, seen, 0))
-    texts = sorted({text.strip() for text in found if _plausible(text.strip())}, key=len, reverse=True)
-    return Secrets(tuple(texts), tuple(dict.fromkeys(pattern for text in texts for pattern in _patterns(text))))
-
-
-def _patterns(text: str) -> Iterator[tuple[bytes, bytes]]:
-    hidden = HIDDEN.encode()
-    yield text.encode("utf-8", "surrogatepass"), hidden
-    yield json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass"), hidden
-    yield json.dumps(text)[1:-1].encode("ascii"), hidden
-
-
-def _plausible(text: str) -> bool:
-    """Long enough, and not a plain word, path or sentence: cutting those out of answers would falsify them."""
-    if len(text) < 8 or len(text) > 4096 or any(c.isspace() for c in text) or text.startswith(("/", "./", "~")):
-        return False
-    return len(text) >= 16 or not text.isalpha()
+        found.update(text.strip() for text in _inside(plugin, seen, 0))
+    return Secrets(found, environment_notes(environment))
 
 
 def _inside(value: Any, seen: set[int], depth: int) -> Iterator[str]:
     if depth > 4 or id(value) in seen or len(seen) > 2_000:
         return
     if isinstance(value, str):
-        yield from _passwords(value)
+        if "://" in value:
+            yield from secrets_in_url(value)
         return
     if isinstance(value, int | float | bytes | None):
         return
     seen.add(id(value))
     for name, item in _members(value):
-        if isinstance(item, str) and name is not None and _NAMED.search(name):
-            yield item
-            yield item.rpartition(" ")[2]  # "Bearer sk-…"
+        if isinstance(item, str) and name is not None and field_names_a_secret(name):
+            yield from _of_attribute(name, item)
         yield from _inside(item, seen, depth + 1)
+
+
+def _of_attribute(name: str, value: str) -> Iterator[str]:
+    """The secrets in an attribute. Many are called `sort_key` and the like and hold a word that says nothing of a secret."""
+    if surely_names_a_secret(name) or len(value) >= 16 or not value.isalpha():
+        yield from (each for each in secrets_in_value(value) if is_searchable(each))
 
 
 def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
@@ -117,15 +111,3 @@ def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
             if isinstance(slot, str) and not slot.startswith("__"):
                 with suppress(Exception):  # what makes its attributes when they are asked for may fail in any way
                     yield slot, getattr(value, slot)
-
-
-def _passwords(text: str) -> Iterator[str]:
-    if "://" not in text or "@" not in text or len(text) > 4096:
-        return
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return
-    if parts.password:
-        yield parts.password
-        yield unquote(parts.password)

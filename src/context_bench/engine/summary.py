@@ -10,9 +10,10 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
+from context_bench.core.numbers import real
 from context_bench.core.ranks import of_rank, without_ranks
 from context_bench.core.records import Comparison, Estimate, EvalRow
-from context_bench.core.rowfacts import RowTally, in_pieces, number
+from context_bench.core.rowfacts import RowTally, in_pieces
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.core.summaries import combined, is_again, key_names, rank_systems
 from context_bench.engine.columns import Columns
@@ -202,7 +203,7 @@ class _Wire:
     def add(self, wire: Mapping[str, Any]) -> None:
         self.rows += 1
         for name in (*self.SUMS, "calls", "client_calls", "unmatched"):
-            value = number(wire.get(name))
+            value = real(wire.get(name))
             if value is not None:
                 self.sums[name] += value  # type: ignore[assignment]
         for change in wire.get("changes", ()):

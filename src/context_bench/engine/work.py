@@ -15,6 +15,7 @@ from context_bench.core.errors import (
     CostCapReached,
     Failed,
     NoBudget,
+    NotStored,
     PreflightFailed,
     SetupFailed,
     Stop,
@@ -22,6 +23,7 @@ from context_bench.core.errors import (
     describe,
 )
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
@@ -108,7 +110,12 @@ async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = Non
         await _watched(bench, _conversation(bench, arm, unit), answer, lambda: _process(asked, example, hand), limit, hand)
         outcome.error, outcome.stop = answer.error, answer.stop
         outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
-        await _describe(bench, outcome, answer, example)
+        try:
+            await _describe(bench, outcome, answer, example)
+        except STOPS:
+            raise
+        except Exception as error:  # what a plug-in says of itself can be anything
+            outcome.error = describe(NotStored(f"what came back cannot be counted ({describe(error)})"))
         if outcome.error is None and outcome.stop is None:
             await judge(bench, outcome, bench.scorers, hand)
     except asyncio.CancelledError:
@@ -312,7 +319,7 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
     processed = answer.found
     if processed is not None:
         outcome.output = added(example, processed)
-        outcome.metadata |= _told(processed)
+        outcome.metadata |= _told(processed) | _after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
     _count(bench, outcome, processed, example, answer.in_full)
@@ -374,8 +381,8 @@ def _of_its_own(arm: PlannedArm) -> bool:
 
 def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example: Example) -> None:
     usage = processed.get("api_usage")
-    told = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-    if isinstance(told, int) and not isinstance(told, bool) and usage != example.get("api_usage"):
+    told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
+    if told is not None and usage != example.get("api_usage"):
         outcome.output_tokens, outcome.source = told, "usage"
         return
     if not any(name in processed for name in bench.text_fields):
@@ -386,8 +393,8 @@ def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example:
 def _returned(processed: Example, *, counting: bool) -> int | None:
     """Tokens of the context that a system made of the example's; `None` where it gave none back that is its own."""
     told = processed.get("compressed")
-    after = told.get("tokens_after") if isinstance(told, Mapping) else None
-    if isinstance(after, int) and not isinstance(after, bool):
+    after = count(told.get("tokens_after")) if isinstance(told, Mapping) else None
+    if after is not None:
         return after
     return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
 
@@ -456,8 +463,15 @@ def _told(processed: Example) -> dict[str, Any]:
     if facts is not None and isinstance(facts, Mapping):
         told = {str(name): fact for name, fact in facts.items() if fact is not None}
     if usage is not None and isinstance(usage, Mapping):
-        told |= {name: number for name in _USAGE_FIELDS if isinstance(number := usage.get(name, 0), int)}
+        told |= {name: tokens for name in _USAGE_FIELDS if (tokens := count(usage.get(name, 0))) is not None}
     reason = processed.get("finish_reason")
     if isinstance(reason, str):
         told["finish_reason"] = reason
     return told
+
+
+def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
+    """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have its beginning."""
+    aside = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
+    told = [each for each in aside if isinstance(each, Mapping)]
+    return {"after_done": {name: sum(int(each.get(name, 0)) for each in told) for name in ("events", "bytes")}} if told else {}

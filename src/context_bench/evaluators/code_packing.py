@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from context_bench.evaluators.code_sides import Remote, Side  # inside, its text comes after this one
+    from context_bench.evaluators.code_sides import Remote, Side, named  # inside, its text comes after this one
 
 #: Classes of the standard library whose instances are values: by (module, name) how one is taken apart into what it is made from.
 _VALUES: dict[tuple[str, str], Callable[[Any], list[Any]]] = {
@@ -26,6 +26,11 @@ _VALUES: dict[tuple[str, str], Callable[[Any], list[Any]]] = {
     ("collections", "deque"): lambda value: [list(value), value.maxlen],
     ("collections", "Counter"): lambda value: [dict(value)],
     ("collections", "OrderedDict"): lambda value: [dict(value)],
+    ("pathlib", "PosixPath"): lambda value: [str(value)],
+    ("pathlib", "PurePosixPath"): lambda value: [str(value)],
+    ("pathlib._local", "PosixPath"): lambda value: [str(value)],
+    ("pathlib._local", "PurePosixPath"): lambda value: [str(value)],
+    ("uuid", "UUID"): lambda value: [value.hex],
     ("builtins", "range"): lambda value: [value.start, value.stop, value.step],
     ("builtins", "complex"): lambda value: [value.real, value.imag],
 }
@@ -93,7 +98,8 @@ class Packing:
                 return ["c", name]
         if isinstance(value, Remote) and (number := self._side.own(value)) is not None:
             return ["y", number]
-        return ["r", self._side.number(value)]
+        found = self._side.by_name(value)
+        return ["r", self._side.number(value)] if found is None else ["n", *found]
 
     def _number(self, value: Any) -> None:
         self._places[id(value)] = len(self.seen)
@@ -227,6 +233,12 @@ class Unpacking:
     def _error(self, told: list[Any]) -> Any:
         return self._side._class(told)
 
+    def _named(self, told: list[Any]) -> Any:
+        if not self._side.is_open():
+            raise ValueError("the tests take nothing by name")
+        __import__(told[0])
+        return named(told[0], told[1])
+
     def _remote(self, told: list[Any]) -> Any:
         return self._side.remote(int(told[0]))
 
@@ -237,7 +249,7 @@ class Unpacking:
 _KINDS = {
     **{"l": "list", "u": "tuple", "d": "dict", "a": "set", "f": "frozenset", "x": "bytes", "z": "bytearray", "i": "int", "k": "keys"},
     **{"s": "single", "=": "again", "v": "value", "m": "based", "o": "object", "c": "class", "t": "type", "e": "error"},
-    **{"r": "remote", "y": "held"},
+    **{"r": "remote", "y": "held", "n": "named"},
 }
 
 

@@ -8,6 +8,7 @@ are: the tests get a `Remote`, which can be called and has attributes and items,
 # Imports are paid for in each run: no json, enum, abc, typing.
 from __future__ import annotations
 
+import _io
 import _operator
 import os
 import sys
@@ -31,6 +32,56 @@ _ASKED = {name: getattr(_operator, _SAME_NAME.get(name, name)) for name in (*_BI
 
 #: Characters of what a program prints that go with one answer.
 _MOST_SAID = 2**20
+
+
+_FUNCTION, _BUILTIN, _WRAPPER = type(lambda: 0), type(len), type((1).__add__)
+_METHOD = type(type("_", (), {"of": lambda self: 0})().of)
+#: What a program may call, beside objects and classes of the tests' own.
+_CALLED = (_FUNCTION, _BUILTIN, _WRAPPER, _METHOD)
+#: What a program finds itself, where it is the standard library's.
+_NAMED = (_FUNCTION, _BUILTIN, type(str.upper), type(int.__add__), type(dict.__dict__["fromkeys"]))
+#: Of these the program may read what is named; nothing else but items can be had of them.
+_READABLE: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (type(_ for _ in ()), ("send", "throw", "close")),
+    (BaseException, ("args", "errno", "strerror", "filename", "value", "code", "msg", "reason")),
+    (
+        _io._IOBase,
+        ("read", "readline", "readlines", "write", "writelines", "flush", "close", "seek", "tell", "truncate", "getvalue", "closed"),
+    ),
+)
+#: Instances of classes of these modules hold nothing but data; all that has no underscore may be read.
+_DATA = ("random", "re", "queue", "_queue", "uuid", "array", "unittest.mock", "datetime", "decimal", "fractions", "collections")
+
+
+def _for_program(what: str, held: Any, args: list[Any]) -> bool:
+    """Whether a program may do this with an object of the tests. What it gets by it is handed over under the same rules.
+
+    Anything can be asked for its items. A function is called and not looked into, an object of a class of the tests' own shows what has no
+    underscore. Of a generator, a frame or a module there is nothing to be had that leads into the tests' process.
+    """
+    if what in ("iter", "next", "len"):
+        return True
+    kind = type(held)
+    own = getattr(held if isinstance(held, type) else kind, "__module__", None) in ("program", "unittest.mock")
+    if what == "call":
+        return own or isinstance(held, _CALLED) or kind.__module__ in ("functools", "operator")
+    if what != "get" or type(args[0]) is not str or args[0].startswith("_"):
+        return False
+    if isinstance(held, type):
+        return any(args[0] in vars(each) for each in held.__mro__ if each.__module__ == "program")
+    if isinstance(held, type(sys)):
+        return False
+    if own or kind.__module__ in _DATA or any(isinstance(held, each) and args[0] in names for each, names in _READABLE):
+        return True
+    return args[0] in getattr(held, "__dict__", ())
+
+
+def named(module: str, name: str) -> Any:
+    """What a module that is loaded has under a name with dots; the module itself under none."""
+    thing: Any = sys.modules.get(module)
+    for part in name.split(".") if name else ():
+        thing = getattr(thing, part, None)
+    return thing
 
 
 class Gone(BaseException):
@@ -119,8 +170,8 @@ for _name in _BINARY:
 class Side:
     """One end of the two pipes. `makers`: classes by name that both sides have, whose instances travel by value.
 
-    `open_to_all`: whether the other side may do everything with what it was given (it is the tests), or only call, iterate and read
-    attributes without underscores (it is the program).
+    `open_to_all`: whether the other side may do everything with what it was given (it is the tests), or only what `_for_program` lists (it
+    is the program).
     """
 
     def __init__(self, read: int, write: int, makers: dict[str, Any], open_to_all: bool) -> None:
@@ -204,7 +255,7 @@ class Side:
             self.send(self._raised(error))
 
     def _done(self, what: str, held: Any, args: list[Any]) -> Any:
-        if not self._open and (what not in ("call", "get", "iter", "next", "len") or (what == "get" and args[0].startswith("_"))):
+        if not self._open and not _for_program(what, held, args):
             raise TypeError("that is not for the program")
         if what == "call":
             return held(*args[0], **args[1])
@@ -269,6 +320,23 @@ class Side:
             return Exception(f"{told[2] or told[0]}: {text}")
 
     # --- objects
+
+    def is_open(self) -> bool:
+        """Whether this is the program's side."""
+        return self._open
+
+    def by_name(self, thing: Any) -> list[str] | None:
+        """The module of the standard library and the name there by which a program finds `thing` itself; never where the tests would."""
+        if self._open:
+            return None
+        if type(thing) is type(sys):
+            module, name = thing.__name__, ""
+        elif isinstance(thing, type) or type(thing) in _NAMED:
+            owner = getattr(thing, "__objclass__", thing)
+            module, name = str(getattr(owner, "__module__", "")), str(thing.__qualname__)
+        else:
+            return None
+        return [module, name] if module.partition(".")[0] in sys.stdlib_module_names and named(module, name) is thing else None
 
     def number(self, thing: Any) -> int:
         """Under which the other side knows an object of this one; it is kept."""

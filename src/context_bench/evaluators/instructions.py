@@ -17,13 +17,13 @@ A rule is made from an instruction's parameters (`kwargs`, without those that ar
 from __future__ import annotations
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from functools import cache
-from numbers import Real
 from typing import Any
+
+from context_bench.core.numbers import real
 
 Wanted = Mapping[str, Any]
 Check = Callable[[str], bool]
@@ -55,8 +55,8 @@ class CannotJudge(ValueError):
 
 def _number(wanted: Wanted, name: str) -> float:
     value = wanted.get(name)
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if not isinstance(value, bool) and (found := real(value)) is not None:
+        return found
     raise CannotJudge(f"needs {name}, a number")
 
 

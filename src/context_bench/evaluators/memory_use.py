@@ -8,9 +8,9 @@ from typing import Any
 
 from context_bench.core.junk import echoes, near_duplicates, repeats_question
 from context_bench.core.memory import dated, unpacking
+from context_bench.core.numbers import real
 from context_bench.core.records import Example
 from context_bench.core.retrieval import duplicate_share
-from context_bench.core.rowfacts import number
 from context_bench.core.tokens import count_tokens
 
 _TOLD = ("retrieved_tokens", "search_seconds", "answer_seconds", "overhead_seconds")
@@ -36,10 +36,10 @@ class MemoryUse:
 
     def applies(self, example: Example, output: Example) -> bool:
         """The system says what it found, or how much."""
-        return isinstance(output.get("hits"), list) or number(output.get("retrieved_tokens")) is not None
+        return isinstance(output.get("hits"), list) or real(output.get("retrieved_tokens")) is not None
 
     def score(self, original: Example, processed: Example) -> dict[str, float]:
-        told = {name: number(processed.get(name)) for name in _TOLD}
+        told = {name: real(processed.get(name)) for name in _TOLD}
         found = {name: value for name, value in told.items() if value is not None}
         if "retrieved_tokens" in found and (tokens := _whole(original.get("items"), original.get("context"))):
             found["context_share"] = found["retrieved_tokens"] / tokens

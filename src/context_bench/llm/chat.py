@@ -10,18 +10,21 @@ import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from context_bench.core import urls
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.ledger import Ledger, current_ledger
+from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
+from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.core.wire import count_request, counted_texts
 from context_bench.llm import failures
@@ -29,17 +32,21 @@ from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
 from context_bench.llm.pacing import Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.llm.redact import bare_url, masked, secrets_in
+from context_bench.llm.redact import MASK, bare_url, secrets_in
 from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
-from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, Unusable, address_of, head_of
+from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
 from context_bench.llm.wires.shared import dump, load_json
 
 _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 _LARGEST_REPLY = 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
+#: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
+_CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
+#: Seconds that a stream whose reply is whole has for its bill and its last event.
+_BILL_SECONDS = 5.0
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
 _ABSENT = 0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
@@ -80,8 +87,8 @@ def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool
     if counted is None:
         found = count_request(parse_request(request.wire, body), counter_for(model))
         counted = found.total, found.exact
-    limits = [body[name] for name in ("max_completion_tokens", "max_tokens", "max_output_tokens") if isinstance(body.get(name), int)]
-    most = max(limits) * max(1, int(body.get("n") or 1)) if limits else None
+    limits = [most for name in ("max_completion_tokens", "max_tokens", "max_output_tokens") if (most := count(body.get(name))) is not None]
+    most = max(limits) * max(1, count(body.get("n")) or 1) if limits else None
     messages = len(body.get("messages") or body.get("input") or [])
     prompt = round((counted[0] + more) * (1.0 if counted[1] else 1.5)) + 8 * messages + 32
     worst = method(prices, "worst_case")
@@ -121,7 +128,7 @@ class ChatClient:
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
-        self._key = _checked_key(proxy_key or api_key)
+        self._api_key = _checked_key(proxy_key or api_key)
         self._clock = clock
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
@@ -208,7 +215,7 @@ class ChatClient:
         headers |= self._headers | self._auth(request.wire, ledger)
         if request.wire.startswith("anthropic"):
             headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-        head = head_of(address, headers), [*secrets_in(headers), *([self._key] if self._key else [])]
+        head = head_of(address, headers), [*secrets_in(headers, self._base), *([self._api_key] if self._api_key else [])]
         if alike is not None and len(self._heads) < _MOST_HEADS:
             self._heads[alike] = head
         return head
@@ -216,7 +223,7 @@ class ChatClient:
     def _auth(self, wire: str, ledger: Ledger | None) -> dict[str, str]:
         """The key where the wire's clients put it, or the mark in its place; the mark as a header of its own beside it."""
         mark = ledger.mark if ledger else None
-        key = mark.token if mark and mark.mode == "key" else self._key
+        key = mark.token if mark and mark.mode == "key" else self._api_key
         headers = {"x-context-bench": mark.token} if mark and mark.mode == "header" else {}
         if key:
             headers |= {"x-api-key": key} if wire.startswith("anthropic") else {"authorization": f"Bearer {key}"}
@@ -280,7 +287,7 @@ class ChatClient:
         elif result is None:
             call.error = "Cancelled"
         if call.usage is not None and self.prices is not None:
-            call.cost = self.prices.cost(call.usage, call.model)
+            call.cost = money(self.prices.cost(call.usage, call.model))
         if ledger is not None:
             if ticket is not None and ledger.spend is not None:
                 ledger.spend.settle(ticket, 0.0 if failure is not None and not failure.billed else call.cost)
@@ -300,7 +307,8 @@ class ChatClient:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
-            call.seconds = self._clock.monotonic() - start
+            over, sending.over = sending.over, None
+            call.seconds = (self._clock.monotonic() if over is None else over) - start
         if isinstance(result, Reply):
             _keep(call, result)
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
@@ -324,13 +332,16 @@ class ChatClient:
     async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         reader = StreamReader(sending.request.wire)
         size = 0
-        while chunk := await response.piece():
+        while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
             reader.feed(chunk)
             if call.ttft is None and reader.started:
                 call.ttft = self._clock.monotonic() - start
             size += len(chunk)
             if size > _LARGEST_REPLY:
                 return Failure(BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True)
+        sending.over = self._clock.monotonic()
+        if reader.over or reader.error:
+            await _take_leave(response, reader)
         reader.close()
         if reader.error:
             _keep(call, reader.reply)
@@ -375,6 +386,7 @@ class _Sending:
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
+    over: float | None = None  # when the last attempt's stream was at its end, whatever came after it
     quotas: Sequence[Quota] = ()  # what the last attempt's headers said
 
     def counted(self) -> int | None:
@@ -413,12 +425,7 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
     """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    try:
-        parts = urlsplit(base_url.strip())
-        address_of(urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, "")))
-    except (ValueError, Unusable):
-        shown = bare_url(base_url.strip())
-        raise BadInput(f"base URL {shown!r} is not usable: expected http://HOST[:PORT][/v1] or https://…") from None
+    parts = urlsplit(urls.base_url(base_url, "base URL"))
     url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     if parts.username is None and parts.password is None:
         return url, None
@@ -434,6 +441,29 @@ def _checked_key(key: str | None) -> str | None:
     return key or None
 
 
+async def _more(response: Response, reader: StreamReader) -> bytes:
+    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and nothing more comes."""
+    if not reader.complete:
+        return await response.piece()
+    with suppress(TimeoutError, Broken):
+        async with asyncio.timeout(_BILL_SECONDS):
+            return await response.piece()
+    return b""
+
+
+async def _take_leave(response: Response, reader: StreamReader) -> None:
+    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens now spoils the reply.
+
+    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by the caller.
+    """
+    size = 0
+    with suppress(TimeoutError, Trouble):
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            while size < _MOST_AFTER and (chunk := await response.piece()):
+                reader.feed(chunk)
+                size += len(chunk)
+
+
 def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
@@ -446,12 +476,20 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
     return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
 
 
+@lru_cache(maxsize=64)
+def _hiding(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets, MASK)
+
+
 def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
     """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
-    reply.text, reply.reasoning, reply.refusal = (text and masked(text, secrets) for text in (reply.text, reply.reasoning, reply.refusal))
+    hide = _hiding(tuple(secrets))
+    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
     for call in reply.tool_calls:
         if isinstance(call.get("arguments"), str):
-            call["arguments"] = masked(call["arguments"], secrets)
+            call["arguments"] = hide.text(call["arguments"])
+    if reply.after_done is not None:
+        reply.after_done["text"] = hide.text(reply.after_done["text"])
     return reply
 
 
@@ -472,5 +510,6 @@ def _keep(call: Call, reply: Reply) -> None:
     """What a reply says, for the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    extra = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra["after_done"] = reply.after_done
     call.reply = message | {name: value for name, value in extra.items() if value}

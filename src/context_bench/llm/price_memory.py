@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.numbers import count, money
 from context_bench.llm.folders import cache_folder
 
 MOST = 200  # models in a file
@@ -62,7 +62,7 @@ def _checked(told: Any) -> tuple[bool, Rates | None]:
     if not isinstance(told, list) or len(told) != 6:
         return False, None
     *rates, window = told
-    numbers = all(isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate) and rate >= 0 for rate in rates)
-    if not numbers or not (window is None or (isinstance(window, int) and window > 0)):
+    known = [rate for told in rates if (rate := money(told)) is not None]
+    if len(known) < len(rates) or not (window is None or count(window)):
         return False, None
-    return True, (float(rates[0]), float(rates[1]), float(rates[2]), float(rates[3]), float(rates[4]), window)
+    return True, (known[0], known[1], known[2], known[3], known[4], window)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import money
 from context_bench.core.records import Usage
 from context_bench.llm import price_memory
 
@@ -187,7 +188,7 @@ def _own(model: str, price: Mapping[str, float] | OwnPrice) -> OwnPrice:
         raise BadInput(f"price of {model!r} is {price!r:.40}; expected input and output in $/1M tokens")
     unknown = sorted(set(map(str, price)) - set(_RATES))
     missing = [name for name in ("input", "output") if name not in price]
-    bad = [name for name in _RATES if name in price and not (isinstance(price[name], int | float) and 0 <= price[name] < float("inf"))]
+    bad = [name for name in _RATES if name in price and money(price[name]) is None]
     if unknown or missing or bad:
         faults = [f"unknown {unknown}"] * bool(unknown) + [f"missing {missing}"] * bool(missing) + [f"no number ≥ 0: {bad}"] * bool(bad)
         raise BadInput(

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from urllib.parse import urlsplit, urlunsplit
 
+from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value
+from context_bench.llm.keyring import environment_values
+
 MASK = "[key]"
 _WINDOW = 8  # so many characters of a key in a row are taken for the key
 # Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound. Compiled when
@@ -20,7 +23,7 @@ _LOOKS_LIKE_A_KEY = (
 _WORD = r"[^\s\"'`<>,;:]+"
 _CREDENTIALS = r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s@\"'<>]{0,1024}@"
 _PARAMETER = r"(?i)([?&;](?:[\w-]{0,60}(?:key|token|secret|sig|signature|password|auth)[\w-]{0,60})=)[^&;\s\"'<>)]+"
-_SECRET_HEADER = re.compile(r"(?i)auth|key|token|secret|cookie|password|credential")
+_SECRET_HEADER = re.compile(r"(?i)auth|cookie|(?:^|-)key(?:-|$)|apikey")
 
 
 @cache
@@ -29,21 +32,16 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without `secrets` (nor eight characters in a row of one), and without anything else that looks like a key."""
-    for secret in secrets:
-        text = _mask(text, secret)
+    """`text` without `secrets` (nor eight characters in a row of one), those of the environment, and what else looks like a key."""
+    known = [secret for secret in secrets if secret]
+    text = Masker([*known, *environment_values()], MASK).cut(text)
+    for secret in known:
+        if is_searchable(secret):
+            text = _mask(text, secret)
     text = _compiled(_CREDENTIALS).sub(rf"\1{MASK}@", text)
     text = _compiled(_PARAMETER).sub(rf"\1{MASK}", text)
     text = _compiled(_LOOKS_LIKE_A_KEY).sub(MASK, text)
     return _compiled(_WORD).sub(lambda word: MASK if "***" in word[0] else word[0], text) if "***" in text else text
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """`text` without `secrets` of eight characters and more, and otherwise as it is: for answers, which guesses would falsify."""
-    for secret in secrets:
-        if len(secret) >= _WINDOW and secret in text:
-            text = text.replace(secret, MASK)
-    return text
 
 
 def without_parameters(text: str) -> str:
@@ -51,10 +49,13 @@ def without_parameters(text: str) -> str:
     return _compiled(_PARAMETER).sub(rf"\1{MASK}", text)
 
 
-def secrets_in(headers: Mapping[str, str]) -> list[str]:
-    """The values of those headers that carry credentials, with and without their scheme (`Bearer …`)."""
-    values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
-    return [part for value in values for part in (value, value.rpartition(" ")[2]) if len(part) >= 4]
+def secrets_in(headers: Mapping[str, str], url: str = "") -> list[str]:
+    """What a request must not have quoted: the values of those headers that carry credentials, with and without their scheme
+    (`Bearer …`), and all that stands in the login and query of `url`.
+    """
+    values = [value for name, value in headers.items() if names_a_secret(name) or _SECRET_HEADER.search(name)]
+    parts = [part for value in values for part in secrets_in_value(value) if len(part) >= 4]
+    return list(dict.fromkeys([*parts, *secrets_in_url(url)]))
 
 
 def bare_url(url: str) -> str:
@@ -68,7 +69,7 @@ def bare_url(url: str) -> str:
 
 def _mask(text: str, secret: str) -> str:
     if len(secret) < _WINDOW:
-        return text.replace(secret, MASK) if secret else text
+        return text.replace(secret, MASK)
     windows = {secret[i : i + _WINDOW] for i in range(len(secret) - _WINDOW + 1)}
     kept: list[str] = []
     at = 0

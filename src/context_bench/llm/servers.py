@@ -21,16 +21,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
 from context_bench.core.tokens import counter_for
+from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.wire import parse_request, render_reply, render_stream, wire_of
 from context_bench.llm.wires.shared import CREATED, Reply, as_list, dump, load_json
 
@@ -116,7 +117,7 @@ class ModelServer:
         raise_descriptor_limit()
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2, logger=SERVER_LOG)
         await runner.setup()
         try:
             await web.TCPSite(runner, self.host, self.port, backlog=4096).start()
@@ -377,7 +378,7 @@ def upstream_of(text: str) -> Responder | str:
         from context_bench.llm.embedded import Embedded
 
         return cast("Responder", Embedded(keep=True, instances=min(4, os.cpu_count() or 1)) if rest else Embedded())
-    parts = urlsplit(text)
-    if parts.scheme in ("http", "https") and parts.hostname:
-        return text.rstrip("/")
-    raise BadInput(f"{text!r} is no upstream: give a URL (http://… or https://…), echo, embedded, or scripted:FILE")
+    if (fault := fault_of(text.strip())) is not None:
+        fault = f" ({fault})" if "://" in text else ""
+        raise BadInput(f"{shown(text)!r} is no upstream{fault}: give a URL ({EXPECTED}), echo, embedded, or scripted:FILE")
+    return text.strip().rstrip("/")

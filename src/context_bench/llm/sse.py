@@ -6,7 +6,9 @@ before its blank line is taken if it is whole. How the bytes are cut makes no di
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.llm.wires import anthropic, openai_chat, openai_responses
@@ -19,6 +21,8 @@ _STATES: dict[str, type[StreamState]] = {
 }
 
 
+#: Characters that are kept of what a stream sends after its end.
+_ASIDE = 2_000
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
 
@@ -74,11 +78,31 @@ class EventReader:
         return None
 
 
+class EndOfStream:
+    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of a line."""
+
+    _LINE = re.compile(
+        rb"[\r\n](?:data: ?\[DONE\]"
+        rb"|(?:event: ?|data: ?\{\s*\"type\"\s*:\s*\")(?:message_stop|response\.(?:completed|failed|incomplete))\b)"
+    )
+    _LONGEST = 100
+
+    def __init__(self) -> None:
+        self._tail = b"\n"
+
+    def begins_in(self, data: bytes) -> bool:
+        """Does that event begin in `data`, or in what came right before it?"""
+        seen = self._tail + data
+        self._tail = seen[-self._LONGEST :]
+        return self._LINE.search(seen) is not None
+
+
 class StreamReader:
     """Reads one streamed reply. `wire`: `openai-chat`, `openai-responses` or `anthropic`.
 
-    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream said that it was at
-    its end. `error`: what the provider, or the reader (an event that is not JSON), complained of.
+    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream said that the reply
+    was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept aside in `reply.after_done`.
+    `error`: what the provider, or the reader (an event that is not JSON), complained of.
     """
 
     def __init__(self, wire: str) -> None:
@@ -87,11 +111,14 @@ class StreamReader:
         self._events = EventReader()
         self._state = _STATES[wire]()
         self._unreadable: str | None = None
+        self._after: dict[str, Any] = {}
 
     @property
     def reply(self) -> Reply:
         """What has arrived so far; whole when `complete`."""
-        return self._state.reply
+        reply = self._state.reply
+        reply.after_done = dict(self._after) or None
+        return reply
 
     @property
     def started(self) -> bool:
@@ -102,6 +129,11 @@ class StreamReader:
     def complete(self) -> bool:
         """Whether the stream told its own end."""
         return self._state.complete
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream's last event has come: nobody need wait for more."""
+        return self._state.over
 
     @property
     def error(self) -> str | None:
@@ -122,6 +154,9 @@ class StreamReader:
     def _take(self, name: str, text: str, *, cut: bool) -> None:
         if not text or text.isspace():
             return
+        if self._state.over:
+            self._put_aside(name, text)
+            return
         try:
             self._state.event(name, text)
         except ValueError as error:
@@ -129,3 +164,13 @@ class StreamReader:
                 self._unreadable = self._unreadable or f"invalid JSON in the stream: {error}"
         except BadReply as error:
             self._unreadable = self._unreadable or str(error)
+
+    def _put_aside(self, name: str, text: str) -> None:
+        """Count what comes after the end, and keep its beginning. Another end mark and signs of life say nothing."""
+        if text.strip() == "[DONE]" or name == "ping":
+            return
+        after = self._after or {"events": 0, "bytes": 0, "text": ""}
+        room = _ASIDE - len(after["text"])
+        after["events"], after["bytes"] = after["events"] + 1, after["bytes"] + len(text.encode("utf-8", "surrogatepass"))
+        after["text"] += f"{text}\n"[: max(0, room)]
+        self._after = after

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.conversation import MAX_TOKENS, Chat, reply_message, to_body, to_chat, tools_used
+from context_bench.core.numbers import moment
 from context_bench.core.records import Usage
 from context_bench.core.session import RecordedReply, Session, SessionRequest, reconstructed
-from context_bench.logs.values import count, seconds, text
+from context_bench.core.usage import ANTHROPIC, usage_of
+from context_bench.logs.values import text
 
 #: Stands for a prompt that the log does not hold.
 NO_PROMPT = "(The prompt was not recorded.)"
@@ -55,11 +57,11 @@ class Thread:
         named = message.get("id")
         answer = self._by_id.get(named) if isinstance(named, str) else None
         if answer is None or not self._open(answer):
-            answer = self._new_answer(seconds(stamp), message)
+            answer = self._new_answer(moment(stamp), message)
             if isinstance(named, str):
                 self._by_id[named] = answer
         answer.message["content"] += [block for block in blocks if block not in answer.message["content"]]
-        answer.usage = usage_of(message.get("usage")) or answer.usage
+        answer.usage = usage_of(message.get("usage"), ANTHROPIC) or answer.usage
         answer.stop_reason = text(message.get("stop_reason")) or answer.stop_reason
         self._place(ident)
 
@@ -159,16 +161,3 @@ def _blocks(content: Any) -> list[Any]:
     """Content as blocks; empty texts, which the wire refuses, are left out."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
     return [b for b in blocks if isinstance(b, Mapping) and not (b.get("type") == "text" and not b.get("text"))]
-
-
-def usage_of(raw: Any) -> Usage | None:
-    """Usage in our sense: Anthropic's `input_tokens` leaves the cached parts out, ours holds them."""
-    if not (type(raw) is dict or isinstance(raw, Mapping)):  # the first is most of them and far cheaper to tell
-        return None
-    plain, made = count(raw.get("input_tokens")), count(raw.get("output_tokens"))
-    read, write = count(raw.get("cache_read_input_tokens")), count(raw.get("cache_creation_input_tokens"))
-    if plain is None and made is None and read is None and write is None:
-        return None
-    kinds = raw.get("cache_creation")
-    hour = count(kinds.get("ephemeral_1h_input_tokens")) if isinstance(kinds, Mapping) else None
-    return Usage(None if plain is None else plain + (read or 0) + (write or 0), made, read, write, cache_write_1h=hour or None)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import number, score, tallied
+from context_bench.core.rowfacts import score, tallied
 
 _MEANS = ("mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency")
 
@@ -42,9 +43,9 @@ class _Efficiency:
     def add(self, row: EvalRow) -> None:
         known = (
             score(row, self.read),
-            number(row.input_tokens),
-            number(row.metadata.get("ingest_latency")),
-            number(row.metadata.get("query_latency")),
+            real(row.input_tokens),
+            real(row.metadata.get("ingest_latency")),
+            real(row.metadata.get("query_latency")),
         )
         for name, value in zip(_MEANS, known, strict=True):
             if value is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.tally import number
 
 #: Keys of the summary that stand in a table here.
 SHOWN_BY_AGENTS = (

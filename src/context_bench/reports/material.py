@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
 from context_bench.core.rowfacts import attributed
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.tally import Line, Seen, Tallies, Tally, number
+from context_bench.reports.tally import Line, Seen, Tallies, Tally
 from context_bench.reports.tallying import tally
 from context_bench.reports.text import json_ready
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from context_bench.core.memory_figures import Declined, Scored, Use, setup_figures
 from context_bench.core.memory_notes import harms
+from context_bench.core.numbers import number
 from context_bench.core.ranks import of_rank, unranked, without_ranks
 from context_bench.core.records import Estimate
 from context_bench.core.rowfacts import score
@@ -15,7 +16,6 @@ from context_bench.reports.material import Material, figure, mapping
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Section, Table, Unit
 from context_bench.reports.pictures import Chart, CurvePoint
 from context_bench.reports.plotting import about_spread, spread
-from context_bench.reports.tally import number
 from context_bench.reports.text import markdown
 
 _AT_K = re.compile(r"(session_)?(hit|recall|all|ndcg)_at_(\d+)")

@@ -12,9 +12,10 @@ from typing import Any
 
 from context_bench.core.keys import stable_hash
 from context_bench.core.memory_figures import setup_figures
+from context_bench.core.numbers import real
 from context_bench.core.recall import BenchmarkResult, score_question, summarize
 from context_bench.core.records import Estimate, EvalRow, Result, SetupRecord
-from context_bench.core.rowfacts import cost_usd, number, qa_type, score
+from context_bench.core.rowfacts import cost_usd, qa_type, score
 from context_bench.core.setups import standing
 from context_bench.reports.answered import Answered
 from context_bench.reports.material import mapping
@@ -124,12 +125,12 @@ class _Counted:
         kind = qa_type(row)
         self.asked[kind] += 1
         for name, value in row.scores.items():
-            if (known := number(value)) is not None:
+            if (known := real(value)) is not None:
                 self.types[kind][name].append(known)
 
     def told(self, setups: Iterable[SetupRecord]) -> dict[str, int]:
         """Of questions, and of items that were not stored."""
-        lost = sum(int(number(each.output.get("failed")) or 0) for each in setups)
+        lost = sum(int(real(each.output.get("failed")) or 0) for each in setups)
         counts = {"questions": self.questions, "answered": self.answered, "recall_failures": self.failed}
         return {**counts, "store_failures": lost, "timeouts": self.timeouts}
 

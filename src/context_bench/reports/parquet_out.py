@@ -25,8 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any
 
+from context_bench.core.numbers import number
 from context_bench.reports.answered import Answered
-from context_bench.reports.tally import number, shape_of
+from context_bench.reports.tally import shape_of
 from context_bench.reports.text import json_ready, unicode_safe
 
 BATCH = 1000

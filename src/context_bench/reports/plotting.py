@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.records import Comparison
 from context_bench.core.stats.pareto import Reading, beats
 from context_bench.core.summaries import is_again
@@ -15,7 +16,7 @@ from context_bench.reports.page import Figure, Section, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated, Spread, Turn
 from context_bench.reports.quality import quality_metrics
 from context_bench.reports.replay import AS_SENT
-from context_bench.reports.tally import Line, Tally, number, quantile
+from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
 from context_bench.reports.material import PRIMARY, Material, estimate_of, family, figure
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.tally import Line, number
+from context_bench.reports.tally import Line
 
 #: Verdicts on a system against truncation to its own size, as the card words them; others are the same as everywhere.
 AGAINST_TRUNCATION = {

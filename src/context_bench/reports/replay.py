@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from context_bench.core.numbers import number
 from context_bench.core.violations import phrase
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Section, Sentence, Table, Tone
-from context_bench.reports.tally import number
 
 AS_SENT = "as sent"
 #: Ratios so near to 1 are the same cost; nearer where requests had to be rebuilt, which is right to about 2 %.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result
 from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
@@ -14,7 +15,7 @@ from context_bench.reports.plotting import TONES, add_charts
 from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, difference, quality
 from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
-from context_bench.reports.tally import Tallies, number
+from context_bench.reports.tally import Tallies
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables

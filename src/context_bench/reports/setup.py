@@ -6,11 +6,12 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.records import SetupRecord
 from context_bench.core.setups import set_up_again, standing, totals
 from context_bench.reports.material import figure
 from context_bench.reports.page import Cell, Column, Section, Table
-from context_bench.reports.tally import number, quantile
+from context_bench.reports.tally import quantile
 
 #: What systems tell of the items they were given, and the names under which it is summed.
 _ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "items_failed"))

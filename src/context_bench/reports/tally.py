@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from numbers import Integral, Real
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.core.rowfacts import ordered
 
@@ -224,18 +224,6 @@ def source_of(row: EvalRow) -> str:
 def failure_class(error: str) -> str:
     """`TimedOut` of "TimedOut: …"."""
     return str(error).partition(":")[0].strip() or "unknown"
-
-
-def number(value: Any) -> float | None:
-    """`value` as a plain number if it is one (NumPy's included) and finite, else `None`; truth values count as 0 and 1."""
-    kind = type(value)
-    if kind is int or value is None:
-        return value  # type: ignore[no-any-return]
-    if kind is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, Integral):
-        return int(value)
-    return float(value) if isinstance(value, Real) and math.isfinite(value) else None
 
 
 def first(values: Mapping[str, Any], *names: str) -> float | None:

@@ -11,10 +11,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from context_bench.core.secrets import surely_names_a_secret
 
 NAME_LIMIT = 120  # characters of a name, id or label
 TEXT_LIMIT = 4000  # characters of a question, an answer, an error
@@ -103,7 +104,6 @@ def unicode_safe(text: str) -> str:
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-_SECRET_NAME = re.compile(r"(?i)(^|[_-])(api[_-]?key|authorization|secret|password|credentials?|bearer)$")
 HIDDEN = "(hidden)"
 
 
@@ -133,15 +133,10 @@ def _mapping_ready(values: Mapping[Any, Any]) -> dict[str, Any]:
         if kind is int or (kind is float and math.isfinite(item)):  # most of what a row holds
             ready[name] = item
             continue
-        value = HIDDEN if kind is str and item and _names_a_secret(name) else json_ready(item)
+        value = HIDDEN if kind is str and item and surely_names_a_secret(name) else json_ready(item)
         if value is not None:
             ready[name] = value
     return ready
-
-
-@lru_cache(maxsize=1_000)
-def _names_a_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
 
 
 def _other(value: Any) -> Any:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
+import itertools
 import os
-import shutil
+import re
+import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, CopyUnusable
 
 try:
     import fcntl
@@ -21,6 +26,12 @@ except ImportError:  # not on Windows, where there are no walls either
     fcntl = None  # type: ignore[assignment]
 
 _LONGEST = 2048  # bytes of a path; with the folder that it stands in, it has to stay below what systems take
+LARGE = 64 * 2**20  # bytes of a file that no patch can hold
+_AT_ONCE = 10_000  # names of a folder that are held at a time
+_ABANDONED = 600.0  # seconds after which a folder without a lock is nobody's
+#: Errors of this machine, whoever's files it works on.
+_OURS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EROFS)
+_MADE = re.compile(r"context-bench-copy-[a-z0-9_]{8}")
 _PREFIX, _LOCK = "context-bench-copy-", "in-use"
 
 
@@ -56,15 +67,58 @@ def put(base: Path, name: str, data: bytes, *, executable: bool = False) -> None
         file.write(data)
 
 
-def open_all(root: Path) -> None:
-    """Give this user back the rights on files and folders below that an agent took away from itself."""
-    for folder, folders, files in os.walk(root):
-        for name, wanted in [*((name, 0o700) for name in folders), *((name, 0o400) for name in files)]:
-            place = Path(folder, name)
-            mode = place.lstat().st_mode
-            if not stat.S_ISLNK(mode) and mode & wanted != wanted:
-                with contextlib.suppress(OSError):
-                    place.chmod(stat.S_IMODE(mode) | wanted)
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a tree holds: how many files and folders, and size and time of change (ns) of its large files by their paths in it."""
+
+    entries: int
+    large: dict[str, tuple[int, int]]
+
+
+def open_all(root: Path, *, most: int | None = None) -> Left:
+    """Give this user back the rights on files and folders below that an agent took away from itself, and say what is there.
+
+    Raises `CopyUnusable` for folders so deep that their names are longer than programs take, and for more than `most` files and folders.
+    """
+    _open_up(root)
+    entries, large, waiting = 0, {}, [os.fspath(root)]
+    base = len(waiting[0]) + 1
+    while waiting:
+        with os.scandir(waiting.pop()) as found:
+            for entry in found:
+                entries += 1
+                if most is not None and entries > most:
+                    raise CopyUnusable(f"there are more than {most:,} files and folders in it")
+                if len(os.fsencode(entry.path)) - base > _LONGEST:
+                    depth = entry.path.count("/", base) + 1
+                    raise CopyUnusable(f"its folders are nested more than {depth} deep, which makes paths of over {_LONGEST:,} bytes")
+                about = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(about.st_mode):
+                    waiting.append(entry.path)
+                elif stat.S_ISREG(about.st_mode) and about.st_size > LARGE:
+                    large[entry.path[base:]] = (about.st_size, about.st_mtime_ns)
+                _give_back(entry.path, about.st_mode)
+    return Left(entries, large)
+
+
+def _give_back(place: str, mode: int) -> None:
+    wanted = 0o700 if stat.S_ISDIR(mode) else 0o400
+    if not stat.S_ISLNK(mode) and mode & wanted != wanted:
+        with contextlib.suppress(OSError):
+            os.chmod(place, stat.S_IMODE(mode) | wanted)  # noqa: PTH101 (for each of many files)
+
+
+@contextmanager
+def left_by_agent(doing: str) -> Iterator[None]:
+    """What goes wrong with files that an agent left is the agent's doing (`CopyUnusable`), unless this machine has no room or is broken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _OURS:
+            raise
+        raise CopyUnusable(f"{doing}: {error.strerror or error}: {str(error.filename)[-200:]!a}") from error
+    except (RecursionError, UnicodeError) as error:
+        raise CopyUnusable(f"{doing}: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def give(root: Path, user: int) -> None:
@@ -97,13 +151,65 @@ def bytes_of(place: Path, limit: int) -> bytes | None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a tree, folders without rights included; links are removed, not followed."""
-    for below, folders, _ in os.walk(folder):
-        for name in folders:
-            there = Path(below, name)
-            if not there.is_symlink():
-                _open_up(there)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a tree however deep, folders without rights included; links are removed, not followed. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            _open_up(folder)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _empty(handle)
+        finally:
+            os.close(handle)
+        folder.rmdir()
+
+
+def _empty(top: int) -> None:
+    """Remove all that is in a folder. What folders in it hold is moved up into it, so that no path ever gets long."""
+    prefix, moved, stuck = f"{secrets.token_hex(8)}-", 0, set[str]()
+    while names := _some_names(top, stuck):
+        for name in names:
+            if _removed(name, top):
+                continue
+            try:
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+            except OSError:
+                stuck.add(name)
+                continue
+            held: set[str] = set()
+            while below := _some_names(inner, held):
+                for each in below:
+                    if not _removed(each, inner):
+                        moved += 1
+                        try:
+                            os.rename(each, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=top)
+                        except OSError:
+                            held.add(each)
+            os.close(inner)
+            if not _removed(name, top):
+                stuck.add(name)
+
+
+def _some_names(folder: int, stuck: set[str]) -> list[str]:
+    """Some of what is in a folder, which may hold millions, without what could not be removed."""
+    with os.scandir(folder) as entries:
+        return list(itertools.islice((entry.name for entry in entries if entry.name not in stuck), _AT_ONCE))
+
+
+def _removed(name: str, folder: int) -> bool:
+    """Remove a file, link or empty folder, and say whether it is gone. A folder that stays is opened to its owner."""
+    try:
+        if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            os.unlink(name, dir_fd=folder)
+            return True
+    except OSError:
+        return False
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.chmod(name, 0o700, dir_fd=folder)
+        return False
+    return True
 
 
 @contextmanager
@@ -135,14 +241,17 @@ def _clear_dead(folder: Path) -> None:
     if fcntl is None:
         return
     for root in folder.glob(f"{_PREFIX}*"):
-        if root.is_symlink():
-            continue
-        try:
-            handle = os.open(root / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:  # not there (yet), or not ours
-            continue
-        with os.fdopen(handle, "rb") as file, contextlib.suppress(OSError):
-            if os.fstat(handle).st_uid == os.getuid():
+        with contextlib.suppress(OSError):
+            about = root.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+                continue
+            try:
+                handle = os.open(root / _LOCK, os.O_RDONLY | os.O_NOFOLLOW)
+            except FileNotFoundError:  # it is being made or removed; or who did so was killed
+                if _MADE.fullmatch(root.name) and time.time() - about.st_mtime > _ABANDONED:
+                    remove_tree(root)
+                continue
+            with os.fdopen(handle, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_tree(root)
 

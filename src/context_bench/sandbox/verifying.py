@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.sandbox.placing import decoded, put
+from context_bench.core.numbers import score, scores
+from context_bench.sandbox.placing import decoded, left_by_agent, put
 from context_bench.sandbox.results import PASSED, plain_name, results
 from context_bench.sandbox.shapes import Finished, Verdict
 from context_bench.sandbox.workspace import Workspace
@@ -26,15 +27,17 @@ def verify(workspace: Workspace, task: Mapping[str, Any]) -> Verdict:
 
     It is solved if all of `fail_to_pass` and `pass_to_pass` are seen to pass in the output; with neither, if `reward` (the path of a file
     that the command writes) says 1 or more; with neither, if the command ends with status 0. What is *not* prevented: code under test
-    that runs in the process of its tests can print what a passing test prints. Raises `SandboxFailed` if the walls do not come up.
+    that runs in the process of its tests can print what a passing test prints. Raises `CopyUnusable` where the tests cannot be put into
+    what the agent left, `SandboxFailed` if the walls do not come up.
     """
     files = {name: decoded(name, data) for name, data in (task.get("files") or {}).items()}
-    workspace.leave_agent()
-    undone = workspace.undo_power_over_tests(files)
-    for name in task.get("remove") or ():
-        workspace.remove(name)
-    for name, data in files.items():
-        workspace.write(name, data, executable=data.startswith(b"#!"))
+    with left_by_agent("the hidden tests cannot be put into what the agent left"):
+        workspace.leave_agent()
+        undone = workspace.undo_power_over_tests(files)
+        for name in task.get("remove") or ():
+            workspace.remove(name)
+        for name, data in files.items():
+            workspace.write(name, data, executable=data.startswith(b"#!"))
     wanted = [*(task.get("fail_to_pass") or ()), *(task.get("pass_to_pass") or ())]
     binds, rewards = _outside(workspace, task)
     timeout = float(task.get("timeout") or _SECONDS)
@@ -81,10 +84,10 @@ def _reward(folder: Path | None) -> float | None:
                 continue
             value = json.loads(file.read_text("utf-8", "replace"))
             if isinstance(value, dict):
-                numbers = [float(number) for number in value.values() if isinstance(number, int | float)]
-                value = value.get("reward", sum(numbers) / len(numbers) if numbers else None)
-            if isinstance(value, int | float):
-                return float(value)
+                found = list(scores(value).values())
+                value = value.get("reward", sum(found) / len(found) if found else None)
+            if (reward := score(value)) is not None:
+                return reward
     except (OSError, ValueError, RecursionError, OverflowError):  # the verifier ran beside what it verifies: this is text from outside
         return None
     return None

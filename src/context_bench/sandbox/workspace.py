@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,18 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.errors import BadInput, SandboxFailed, SetupFailed
+from context_bench.core.errors import BadInput, CopyUnusable, SandboxFailed, SetupFailed
 from context_bench.sandbox.backends import PATH, TOOLS, Bubblewrap, Places, Sandbox
 from context_bench.sandbox.copying import PLAIN, QUIET, copy_of, take_start
 from context_bench.sandbox.finding import find_house
 from context_bench.sandbox.guarded import Guarded
-from context_bench.sandbox.placing import bytes_of, fresh_folder, give, open_all, parts_of, put, remove_tree
+from context_bench.sandbox.placing import LARGE, Left, bytes_of, fresh_folder, give, left_by_agent, open_all, parts_of, put, remove_tree
 from context_bench.sandbox.running import run_in
 from context_bench.sandbox.shapes import Bounds, Finished
-from context_bench.sandbox.watched import Stop
+from context_bench.sandbox.watched import Stop, size_of
 
 _REPO, _HOME = "/workspace/repo", "/home/agent"
-_PATCH_LIMIT = 64 * 2**20
+_DIFF = "--binary --no-ext-diff --no-textconv --no-color"
+_PATCH_SECONDS = 300.0
+_MOST_NEW = 200_000  # files and folders that an agent may add; git needs minutes for more
 _SETUP_SECONDS = 1800.0
 
 
@@ -98,9 +101,11 @@ class Workspace:
         self._written = {self.path, self.home, self._tmp, root / "etc", root / "bin"}
         self._stop = Stop()
         self._guarded: Guarded | None = None
+        self._left = Left(0, {})
 
     def begin(self) -> None:
         """From here on changes are the agent's."""
+        self._left = open_all(self.path)
         take_start(self.path, self._start)
         self._written |= {self.path, self._start}
         self._guarded = Guarded(self.path)
@@ -163,21 +168,57 @@ class Workspace:
         """What was changed since the start, as `git apply` takes it: new files (but those that `.gitignore` names) and binary ones too.
 
         Compared with a git folder that the agent has never seen, whatever became of the copy's own; git runs inside the walls, since the
-        files may name programs to it. Raises `SandboxFailed` if it cannot be made (disk full, more than 64 MiB).
+        files may name programs to it. Raises `CopyUnusable` where the agent left what no patch can be made of (folders without end, files
+        beyond number, more than 64 MiB of changes), `SandboxFailed` where this machine is at fault.
         """
         out = self.folder("out")
-        start, result = ("/start.git", "/out/patch") if self.contained else (str(self._start), str(out / "patch"))
-        there = f"git {' '.join(PLAIN)} --git-dir={start} --work-tree=."
-        script = f"{there} add -A && {there} diff --cached --binary --no-ext-diff --no-textconv --no-color --output={result} HEAD"
-        open_all(self.path)
-        with self._without_inner_repositories():
-            done = self.run(script, env=QUIET, timeout=300.0, binds=[(self._start, "/start.git", True), (out, "/out", True)])
-        data = bytes_of(out / "patch", _PATCH_LIMIT) if done.ok else None
-        remove_tree(out)
+        try:
+            with left_by_agent("what the agent changed cannot be read"):
+                left = open_all(self.path, most=self._left.entries + _MOST_NEW)
+                with self._without_inner_repositories():
+                    self._require_small(left, out)
+                    script = f"{self._git} add -A && {self._git} diff --cached {_DIFF} --output={self._shown(out)}/patch HEAD"
+                    done = self._git_run(script, out, _PATCH_SECONDS)
+            data = bytes_of(out / "patch", LARGE) if done.ok else None
+        finally:
+            remove_tree(out)
         if data is None:
-            said = done.killed or " ".join(done.stderr_tail.split())[-300:] or "it is too large"
-            raise SandboxFailed(f"the patch of what the agent changed could not be made: {said}")
+            raise self._no_patch(done, "more than 64 MiB were changed")
         return data.decode("utf-8", "replace")
+
+    @property
+    def _git(self) -> str:
+        start = "/start.git" if self.contained else str(self._start)
+        return f"git {' '.join(PLAIN)} --git-dir={start} --work-tree=."
+
+    def _shown(self, out: Path) -> str:
+        return "/out" if self.contained else str(out)
+
+    def _git_run(self, script: str, out: Path, seconds: float) -> Finished:
+        return self.run(script, env=QUIET, timeout=seconds, binds=[(self._start, "/start.git", True), (out, "/out", True)])
+
+    def _require_small(self, left: Left, out: Path) -> None:
+        """That no file that would be part of the patch is too large for it; git would read all of it first, were it a hole of 1 TB."""
+        grown = [name for name, about in left.large.items() if self._left.large.get(name) != about]
+        if not grown:
+            return
+        done = self._git_run(f"{self._git} ls-files -z --modified --others --exclude-standard > {self._shown(out)}/names", out, 60.0)
+        names = bytes_of(out / "names", LARGE) if done.ok else None
+        if names is None:
+            raise self._no_patch(done, "its files cannot be listed")
+        changed = set(names.split(b"\0"))
+        if found := next((name for name in sorted(grown) if os.fsencode(name) in changed), None):
+            raise CopyUnusable(f"the file {found[-200:]!a} has {left.large[found][0]:,} bytes; a patch holds at most {LARGE:,}")
+
+    def _no_patch(self, done: Finished, otherwise: str) -> SandboxFailed:
+        """The error for a patch that git could not make. Git did run, so what is wrong is what the agent left; unless there is no room."""
+        why = done.killed or ("its time was over" if done.timed_out else " ".join(done.stderr_tail.split())[-300:]) or otherwise
+        said = f"the patch of what the agent changed could not be made: {why}"
+        if done.killed == "stopped" or done.exit == 127:
+            return SandboxFailed(said)
+        if shutil.disk_usage(self._root).free < LARGE and size_of(self._root, self._bounds.disk) < self._bounds.disk // 2:
+            return SandboxFailed(said)  # others filled it
+        return CopyUnusable(said)
 
     @contextmanager
     def _without_inner_repositories(self) -> Iterator[None]:
@@ -246,7 +287,7 @@ class Workspace:
 
     def leave_agent(self) -> None:
         """A new, empty HOME and /tmp: nothing that the agent put there steers what is run afterwards. Closed files are opened again."""
-        open_all(self.path)
+        open_all(self.path, most=self._left.entries + _MOST_NEW)
         for folder in (self.home, self._tmp):
             remove_tree(folder)
             folder.mkdir()

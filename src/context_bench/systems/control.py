@@ -20,7 +20,6 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.compressors import COMPRESSORS, compressor_of
 from context_bench.systems.compressors._messages import check_limit
-from context_bench.systems.compressors._simple import check_process
 from context_bench.systems.context import split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
 from context_bench.systems.serve import compress_texts
@@ -198,7 +197,7 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
     """
     made = build("system", spec, SYSTEMS, lambda made: bool(calling.method(made, "compress", "process", "aprocess")))
     if calling.method(made, "process", "aprocess"):
-        check_process(made)
+        calling.check("system", made)
         reader = None if isinstance(made, OpenAIProxy) else inner
         named = isinstance(getattr(made, "name", None), str)
         return Read(made, reader, calling.name_of(made) + suffix) if reader is not None or suffix or not named else made

@@ -16,17 +16,18 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
+from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.core.wire import WireRequest
 from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
+from context_bench.llm.hop import Answer, Hop, Request
 from context_bench.llm.wire import Reply, parse_request, render_reply, render_stream
 from context_bench.llm.wires.shared import dump
 from context_bench.systems.compressors import COMPRESSORS
 from context_bench.systems.compressors._messages import texts_of
-from context_bench.systems.compressors._simple import as_compressor, check_process
+from context_bench.systems.compressors._simple import as_compressor
 from context_bench.systems.compressors.full import Full
 from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
-from context_bench.systems.relay import Answer, Relay, Request
 
 Spec = str | Compressor | System
 
@@ -45,21 +46,21 @@ class Served:
         self.plugin = _plugin(spec)
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
-        self._relay = Relay(upstream, self._change, port=port, host=host)
+        self._hop = Hop(upstream, self._change, port=port, host=host)
 
     @property
     def url(self) -> str:
         """`http://HOST:PORT`, without `/v1`; once started."""
-        return self._relay.url
+        return self._hop.url
 
     async def start(self) -> Served:
         """Bind and serve."""
-        await self._relay.start()
+        await self._hop.start()
         return self
 
     async def stop(self) -> None:
         """Close the port; a system's `aclose` is awaited."""
-        await self._relay.stop()
+        await self._hop.stop()
         close = calling.method(self.plugin, "aclose")
         if close is not None:
             await calling.call(close)
@@ -115,7 +116,7 @@ def _plugin(spec: Spec) -> Any:
         raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
     if calling.method(made, "compress"):
         return as_compressor(made)
-    check_process(made)
+    calling.check("system", made)
     return made
 
 
@@ -172,17 +173,10 @@ async def _one(system: Any, slot: Slot, question: str) -> str | Answered:
     if isinstance(context, str) and context != slot.text:
         return context
     if isinstance(response, str):
-        return Answered(response, _usage(made.get("api_usage")))
+        return Answered(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
     if context is None:
         raise TypeError(f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}")
     return slot.text
-
-
-def _usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, Mapping):
-        return None
-    counts = [raw.get("prompt_tokens"), raw.get("completion_tokens")]
-    return Usage(*(count if isinstance(count, int) else None for count in counts))
 
 
 def _rendered(made: Answered, request: WireRequest) -> Answer:

@@ -15,6 +15,9 @@ from context_bench.tap.records import Exchange
 from context_bench.tap.server import Tap
 from context_bench.tap.sessions import Place
 
+#: Seconds for which the end of an answer waits for calls that are still being answered behind it.
+_MOMENT = 0.1
+
 ArmName = Literal["main", "shadow"]
 
 
@@ -31,7 +34,10 @@ class Event:
 
 
 class Arm:
-    """A front tap, and a back tap if something stands between the two. Tells `tell` what belongs together."""
+    """A front tap, and a back tap if something stands between the two. Tells `tell` what belongs together.
+
+    `arrived` is shown each request of a client as it comes, and may have the end of its answer wait until it is kept (`Exchange.kept`).
+    """
 
     def __init__(
         self,
@@ -44,11 +50,13 @@ class Arm:
         upstream: str,
         via: str | None,
         sink: Sink | None,
+        arrived: Callable[[Exchange], None] | None = None,
     ) -> None:
         self.name, self._tell, self._clock = name, tell, clock
         self.place: Place | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
-        before = _Side(self._pairing.front_arrived, self._pairing.front_finished)
+        self._arrived = arrived
+        before = _Side(self._front_arrived, self._front_finished)
         behind = _Side(self._pairing.back_arrived, self._pairing.back_finished)
         self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
         self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
@@ -97,6 +105,16 @@ class Arm:
     def paired(self) -> bool:
         """Whether there is a tap behind."""
         return self._back is not None
+
+    def _front_arrived(self, exchange: Exchange) -> None:
+        if self._arrived is not None:
+            self._arrived(exchange)
+        self._pairing.front_arrived(exchange)
+
+    def _front_finished(self, exchange: Exchange) -> None:
+        self._pairing.front_finished(exchange)
+        if exchange.kept is not None and self._pairing.waits_for_calls(exchange):  # what goes on for long holds up nobody's answer
+            asyncio.get_running_loop().call_later(_MOMENT, exchange.kept.set)
 
     # What the pairing tells
 

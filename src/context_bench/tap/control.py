@@ -25,8 +25,10 @@ from context_bench.core.errors import BadInput, ContextBenchError, PreflightFail
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.core.urls import fault_of, shown
+from context_bench.core.usage import forwarded_of
 from context_bench.llm.wires.shared import dump, load_json
-from context_bench.tap.journal import as_json, from_json
+from context_bench.tap.journal import as_json
 
 PREFIX = "/_context_bench/"
 HEADER = "x-context-bench-control"
@@ -126,9 +128,11 @@ class RemoteTap:
     """
 
     def __init__(self, url: str, *, marker: str | None = None, timeout: float = 30.0) -> None:
-        origin = URL(url if "://" in url else f"http://{url}")
-        if origin.scheme != "http" or not origin.host:
-            raise BadInput(f"{url!r} is not the URL of a tap; expected http://127.0.0.1:PORT")
+        given = url.strip() if "://" in url else f"http://{url.strip()}"
+        fault = fault_of(given) or (None if given.lower().startswith("http://") else "taps speak http://")
+        if fault is not None:
+            raise BadInput(f"{shown(url)!r} is not the URL of a tap: {fault}; expected http://127.0.0.1:PORT")
+        origin = URL(given)
         self.url = str(origin.origin())
         self.marker = marker or "key"
         self.about: dict[str, Any] = {}
@@ -189,7 +193,7 @@ class RemoteTap:
             await session.close()
 
     def _read(self, given: Mapping[str, Any]) -> list[Forwarded]:
-        return [from_json(values) for values in given["records"]]
+        return [forwarded_of(values) for values in given["records"]]
 
     async def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any]:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ _OUR_SIDE = ("the client ", "the tap was stopped")
 def failure_of(record: Forwarded) -> str | None:
     """How a request failed, by its status or by what was seen of its answer; `None` if it was answered whole."""
     if record.status is None:
-        return "client left" if (record.error or "").startswith(_OUR_SIDE) else "no answer"
+        return "client left" if client_left(record.error) else "no answer"
     if record.status >= 400:
         return str(record.status)
     failure = record.facts.get("failure")
@@ -25,4 +25,9 @@ def mark_failed(record: Forwarded, how: str) -> None:
 
 def cut_off(error: str | None) -> str:
     """Who ended an answer before its end, by the error of its exchange."""
-    return "client left" if (error or "").startswith(_OUR_SIDE) else "broken off"
+    return "client left" if client_left(error) else "broken off"
+
+
+def client_left(error: str | None) -> bool:
+    """Whether nobody behind the tap ended the exchange, by its error."""
+    return (error or "").startswith(_OUR_SIDE)

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.errors import BadInput, StoreUnusable
+from context_bench.core.errors import StoreUnusable
 from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.wires.shared import dump
 
 
 def as_json(record: Forwarded) -> dict[str, Any]:
-    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `from_json` reads it back."""
+    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.usage.forwarded_of` reads it back."""
     values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}
     if record.usage is not None:
         values["usage"] = {one.name: getattr(record.usage, one.name) for one in fields(Usage)}
     return values
-
-
-def from_json(values: Mapping[str, Any]) -> Forwarded:
-    """A record from its JSON form; fields that a newer tap added are left out. Raises `BadInput`."""
-    known = {one.name for one in fields(Forwarded)}
-    given = {name: value for name, value in values.items() if name in known}
-    if isinstance(given.get("usage"), Mapping):
-        given["usage"] = Usage(**{one.name: given["usage"].get(one.name) for one in fields(Usage)})
-    try:
-        return Forwarded(**given)
-    except TypeError as error:
-        raise BadInput(f"not a record of a tap: {error}") from None
 
 
 @contextlib.contextmanager

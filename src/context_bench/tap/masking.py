@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+
+from context_bench.core.secrets import Masker, secrets_in_url
+from context_bench.llm.redact import secrets_in
 
 MASK = "[masked]"
 
@@ -51,32 +53,30 @@ _PRIVATE = (
         r"(?!\[masked\])([^\s\"',;]{4,200})"
     ),
 )
-_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|password|signature|^sig$", re.IGNORECASE)
 NAME_FIELDS = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 
 
 def credentials(headers: Iterable[tuple[str, str]], target: str) -> frozenset[str]:
-    """The secret values that a request carries in its headers and query: whole, and without their scheme word."""
-    found: set[str] = set()
+    """The secret values that a request carries in its headers, whole and without their scheme word, and in its query: all of it."""
+    found: set[str] = set(secrets_in_url(target))
     for name, value in headers:
-        if _SECRET_NAME.search(name):
-            found.update((value.strip(), value.strip().rpartition(" ")[2]))
-            if "cookie" in name.lower():
-                found.update(item.partition("=")[2].strip() for item in value.split(";"))
-    query = target.partition("?")[2]
-    for name, value in parse_qsl(query):
-        if _SECRET_NAME.search(name):
-            found.update((value, unquote(value)))
-    return frozenset(value for value in found if len(value) >= 8)  # shorter ones ("dummy") are words, not secrets
+        found.update(secrets_in({name: value}))
+        if "cookie" in name.lower():
+            found.update(item.partition("=")[2].strip() for item in value.split(";"))
+    return frozenset(value for value in found if value)
 
 
-def mask_text(text: str, known: Iterable[str] = ()) -> str:
+def masker(known: Iterable[str]) -> Masker:
+    """Cuts `known` secrets out of texts."""
+    return Masker(known, MASK)
+
+
+def mask_text(text: str, known: Iterable[str] | Masker = ()) -> str:
     """`text` without the `known` secrets and without anything that has the shape of a key."""
+    if known:
+        text = (known if isinstance(known, Masker) else masker(known)).text(text)
     if len(text) < 8:
         return text
-    for secret in known:
-        if secret in text:
-            text = text.replace(secret, MASK)
     for sign, keys in _KEYS.items():
         if sign in text:
             for literal, shape in keys:

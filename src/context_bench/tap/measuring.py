@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
-from context_bench.core.violations import Violation, compare_requests, names_of, repeated_requests, silent_truncation, tools_of
+from context_bench.core.violations import Violation, compare_requests, ended_twice, names_of, repeated_requests, silent_truncation, tools_of
 from context_bench.core.watching import Turn
 from context_bench.core.wire import WireRequest
 from context_bench.tap.arms import ArmName, Event
@@ -179,7 +179,8 @@ class Measure:
         turn.unchanged = main.exchange.digest == front.exchange.digest
         found = self._violations(front, main) if front.request is not None and main.request is not None else []
         billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
-        found = [*found, *([billed] if billed else [])]
+        twice = ended_twice(turn.front.facts, record.facts) if turn.front is not None else None
+        found += [one for one in (billed, twice) if one is not None]
         kinds.update(violation.kind for violation in found)
         turn.violations = dict(sorted(kinds.items()))
         turn.tools = self._tools(front, found)

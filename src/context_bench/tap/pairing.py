@@ -81,6 +81,7 @@ class Pairing:
         self._open: dict[int, _Open] = {}
         self._candidates: dict[int, list[_Open]] = {}
         self._recent: deque[_Open] = deque(maxlen=256)
+        self._calls: dict[int, Exchange] = {}  # that have not been told of
 
     def front_arrived(self, front: Exchange) -> None:
         """A client's request has begun."""
@@ -96,12 +97,14 @@ class Pairing:
         """A request has begun to reach the provider: it can only be of clients who are waiting now."""
         candidates = [turn for turn in self._open.values() if turn.front.ended == 0.0]
         self._candidates[call.number] = candidates
+        self._calls[call.number] = call
         for turn in candidates:
             turn.waiting.add(call.number)
 
     def back_finished(self, exchange: Exchange) -> None:
         """The provider has answered it."""
         candidates = self._candidates.pop(exchange.number, [])
+        self._calls.pop(exchange.number, None)
         call = Seen.of(exchange)
         open_ones = [turn for turn in candidates if turn.front.number in self._open]
         if candidates:
@@ -115,6 +118,11 @@ class Pairing:
         for turn in open_ones:
             turn.waiting.discard(exchange.number)
             self._tell(turn)
+
+    def waits_for_calls(self, front: Exchange) -> bool:
+        """Whether calls that began in the time of a client's request are still being answered."""
+        turn = self._open.get(front.number)
+        return turn is not None and any(self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls)
 
     def settle(self, *, everything: bool = False) -> None:
         """Tell of turns whose client has been gone for long, without waiting for calls still under way."""

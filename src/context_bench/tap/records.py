@@ -6,12 +6,14 @@ addresses. `full`: bodies. Keys are in none of them.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -20,12 +22,13 @@ from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.core.wire import WireRequest, count_request, facts
+from context_bench.llm.keyring import environment_values
 from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.coding import Decoder, Undecodable, decode
-from context_bench.tap.failures import cut_off, mark_failed
+from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
-from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text
+from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text, masker
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
 from context_bench.tap.prefix import Prefixes
 from context_bench.tap.words import field_name, part_kind
@@ -87,6 +90,7 @@ class Exchange:
     reply_headers: Headers = field(default_factory=list)
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
+    kept: asyncio.Event | None = None  # a witness keeps the record before the client has the end of the answer; set when that is done
     crowded: bool = False  # too much is waiting to be read: only sizes and times are recorded
     record: Forwarded | None = None
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
@@ -117,7 +121,8 @@ class Scribe:
             raise BadInput(f"recording policy {policy!r} is not known; expected one of: {', '.join(POLICIES)}")
         self.policy = policy
         self._counter_model = counter_model
-        self._known = frozenset(secrets_known)
+        self._known = frozenset((*secrets_known, *environment_values()))
+        self._masker = lru_cache(maxsize=64)(masker)
         self._key = secrets.token_bytes(32)
         self._prefixes = Prefixes()
         self._joining = Joining()
@@ -238,6 +243,7 @@ class Scribe:
             reader.close()
             self._bill(record, reader.reply)
             record.facts["reply_complete"] = reader.complete
+            self._tell_of_the_end(record, exchange, reader)
             if reader.error:
                 mark_failed(record, "error in the stream")
             elif not reader.complete:
@@ -249,6 +255,17 @@ class Scribe:
         except Exception as error:  # as above: whatever came was relayed
             record.facts["reply_unread"] = str(error) if isinstance(error, Undecodable) else f"stream not readable ({type(error).__name__})"
 
+    def _tell_of_the_end(self, record: Forwarded, exchange: Exchange, reader: StreamReader) -> None:
+        """A client that leaves at a stream's last event has its whole answer; what was sent after that event is told apart."""
+        if reader.over and client_left(exchange.error):
+            record.error = None
+        if (after := reader.reply.after_done) is None:
+            return
+        text = after.pop("text")
+        if self.policy in ("redacted", "full"):
+            after["text"] = mask_private(text) if self.policy == "redacted" else text
+        record.facts["after_done"] = after
+
     # What is kept, by policy
 
     def _kept(self, body: Any, request: WireRequest | None) -> Any:
@@ -256,7 +273,7 @@ class Scribe:
             return None
         if self.policy == "hashes":
             return self._blocks(request) if request else self._hash(canonical_json(body))
-        return map_text(body, mask_private) if self.policy == "redacted" else body
+        return body
 
     def _keep_text(self, body: Any) -> Any:
         if body is None or body == "" or self.policy == "meta":
@@ -303,17 +320,20 @@ class Scribe:
 
     def _clean(self, record: Forwarded, exchange: Exchange) -> None:
         """The one place through which everything goes that came from outside: no key stays in any field."""
-        known = sorted(self._known | credentials(exchange.headers, exchange.target), key=len, reverse=True)
+        known = self._masker(self._known | credentials(exchange.headers, exchange.target))
 
         def clean(text: str) -> str:
             return mask_text(text, known)
 
+        def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
+            return mask_private(clean(text)) if self.policy == "redacted" else clean(text)
+
         record.path = clean(record.path)
         record.model = clean(record.model) if record.model else record.model
         record.error = clean(record.error)[:2000] if record.error else record.error
-        record.facts = map_text(record.facts, clean)
-        record.request = map_text(mask_names(record.request), clean)
-        record.reply = map_text(record.reply, clean)
+        record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
+        record.request = map_text(mask_names(record.request), without)
+        record.reply = map_text(record.reply, without)
 
 
 def _outline(exchange: Exchange) -> Forwarded:

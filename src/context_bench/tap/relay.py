@@ -1,7 +1,4 @@
-"""The relay: a request comes in, goes on to the upstream as it came, and the answer goes back as it comes.
-
-It never retries, follows a redirect, adds a header or changes a byte of a body. What it must touch: hop-by-hop headers, `Host`, our marks.
-"""
+"""The tap's side of the relay: what it takes out of a request, what it sees of an exchange, WebSockets, and who is let in."""
 
 from __future__ import annotations
 
@@ -9,47 +6,47 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-import urllib.request
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import hdrs, web
-from multidict import CIMultiDict
-from yarl import URL
 
 from context_bench.core.clock import Clock
-from context_bench.core.errors import BadInput
 from context_bench.core.loopback import host_of, is_loopback, page_refusal
+from context_bench.llm.relay import (
+    BadTarget,
+    ClientGone,
+    HungUp,
+    Outgoing,
+    Passage,
+    Relay,
+    Untouched,
+    UpstreamFailed,
+    end_to_end,
+    one_spelling,
+    raw_headers,
+    reason,
+)
 from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.records import Exchange
-from context_bench.tap.upgrade import MESSAGE_LIMIT, Refused, carry, check_handshake, open_upstream, protocols_of, without_handshake
-
-_HOP_BY_HOP = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
-    | {"te", "trailer", "transfer-encoding", "upgrade"}
+from context_bench.tap.upgrade import (
+    MESSAGE_LIMIT,
+    Hearing,
+    Refused,
+    carry,
+    check_handshake,
+    open_upstream,
+    protocols_of,
+    without_handshake,
 )
+
 #: Names under which a container reaches its host; let in only when the tap listens beyond loopback.
 _CONTAINER_NAMES = frozenset({"host.docker.internal", "host.containers.internal", "gateway.docker.internal"})
 _AT_ONCE = 1024 * 1024
-#: Shorter than what common servers keep idle connections for (5 s), so that we never write into one that is just being closed.
-_IDLE_SECONDS = 3.0
 
 
-class _Untouched(web.StreamResponse):
-    """A response with the upstream's headers only: what the library would add (date, server, type) is taken out again."""
-
-    async def _prepare_headers(self) -> None:
-        came = {name for name in (hdrs.CONTENT_TYPE, hdrs.DATE, hdrs.SERVER) if name in self.headers}
-        await super()._prepare_headers()
-        for name in (hdrs.CONTENT_TYPE, hdrs.DATE, hdrs.SERVER):
-            if name not in came:
-                self.headers.popall(name, None)
-
-
-class _UntouchedSocket(_Untouched, web.WebSocketResponse):
+class _UntouchedSocket(Untouched, web.WebSocketResponse):
     """The same for a WebSocket: what the upstream said when it opened it, and what this hop must say."""
 
 
@@ -61,96 +58,63 @@ class Socket:
     upstream: aiohttp.ClientWebSocketResponse
     headers: Headers
 
-    async def carry(self, asked: Callable[[str], None], answered: Callable[[str], None]) -> str:
+    async def carry(self, hearing: Hearing | None) -> str:
         """Carry messages until it ends; see `upgrade.carry`."""
-        return await carry(self.client, self.upstream, asked, answered)
+        return await carry(self.client, self.upstream, hearing)
 
 
-class UpstreamFailed(Exception):
-    """The upstream could not be reached; `status` is what the client is told."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        super().__init__(message)
-
-
-class HungUp(Exception):
-    """The upstream closed or broke the connection before or within its answer: the same is done to the client."""
-
-
-class ClientGone(Exception):
-    """The client closed the connection before it had the whole answer."""
-
-
-class Relay:
-    """Relays single exchanges to one upstream over kept-open connections. Opened and closed by its owner, on one event loop."""
+class TapRelay:
+    """Relays the exchanges of a tap to one upstream, and fills in what was seen. Opened and closed by its owner, on one event loop."""
 
     def __init__(self, upstream: str, *, key: str | None, clock: Clock) -> None:
-        self._base = check_upstream(upstream)
-        self._outward_proxy = _outward_proxy(self._base)
+        self._relay = Relay(upstream)
         self._key = key
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
+        self.open, self.close = self._relay.open, self._relay.close
         self.stopping = False
 
-    async def open(self) -> None:
-        """Make the connection pool."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-            auto_decompress=False,
-            skip_auto_headers=(hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE, hdrs.USER_AGENT),
-            max_line_size=65_536,
-            max_field_size=65_536,
-            max_headers=1_000,
-        )
-        self._session._retry_connection = False  # the library would send a GET twice when a connection breaks
+    async def relay(self, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]) -> web.StreamResponse:
+        """Do one exchange. `ended` is awaited before the last piece of its answer goes on, where that is to wait for the record.
 
-    async def close(self) -> None:
-        """Close all connections to the upstream."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def relay(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        """Do one exchange and fill in what was seen. Raises `CancelledError` when the client went away."""
+        Raises `CancelledError` when the client went away.
+        """
         try:
-            upstream = await self._ask(request, exchange)
-            try:
-                return await self._answer(request, exchange, upstream)
-            finally:
-                upstream.release()  # kept if the answer is whole, else closed
-        except UpstreamFailed as failed:
-            exchange.status, exchange.error = failed.status, str(failed)
-            error = {"error": {"message": f"context-bench tap: {failed}", "type": "upstream_unreachable", "code": failed.status}}
-            return web.json_response(error, status=failed.status)
-        except HungUp as broken:
-            exchange.error = str(broken)
-            return _hang_up(request)
-        except ClientGone:
-            exchange.error = "the client went away"
-            return _hang_up(request)
+            return await self._relay.relay(request, _Seen(self, request, exchange, ended))
         except asyncio.CancelledError:
-            exchange.error = "the tap was stopped" if self.stopping else "the client went away"
+            exchange.error = exchange.error or self.gone
             raise
+
+    @property
+    def gone(self) -> str:
+        """Why an exchange was cancelled."""
+        return "the tap was stopped" if self.stopping else "the client went away"
+
+    def outward(self, exchange: Exchange) -> tuple[str, Headers]:
+        """The target that a request goes to, and its headers as they go on."""
+        key = self._key if exchange.match.ours else None
+        return unmarked_target(exchange.target, key), without_marks(end_to_end(exchange.headers, {"host", "expect"}), key)
+
+    def heard(self) -> float:
+        """The time at which a piece came, in monotonic seconds."""
+        return self._clock.monotonic()
 
     async def open_socket(self, request: web.BaseRequest, exchange: Exchange) -> Socket | web.StreamResponse:
         """Open the WebSocket that a client asks for, at the upstream and then to the client; or the answer that there is none."""
         try:
             check_handshake(request, protocols_of(exchange.headers))
             upstream = await self._upgrade(exchange)
-        except (Refused, UpstreamFailed) as failed:
-            exchange.status, exchange.error = failed.status, str(failed)
-            error = {"error": {"message": f"context-bench tap: {failed}", "type": "no_websocket", "code": failed.status}}
-            refusal = web.json_response(error, status=failed.status, headers=failed.headers if isinstance(failed, Refused) else None)
+        except (Refused, UpstreamFailed, BadTarget) as failed:
+            status = 400 if isinstance(failed, BadTarget) else failed.status
+            exchange.status, exchange.error = status, str(failed)
+            error = {"error": {"message": f"context-bench tap: {failed}", "type": "no_websocket", "code": status}}
+            refusal = web.json_response(error, status=status, headers=failed.headers if isinstance(failed, Refused) else None)
             refusal.force_close()
             return refusal
         except asyncio.CancelledError:
-            exchange.error = "the tap was stopped" if self.stopping else "the client went away"
+            exchange.error = self.gone
             raise
         opened = upstream._response
-        raw = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in opened.raw_headers]
+        raw = raw_headers(opened)
         exchange.status, exchange.reply_headers = opened.status, raw
         chosen = [upstream.protocol] if upstream.protocol else []
         client = _UntouchedSocket(protocols=chosen, compress=False, max_msg_size=MESSAGE_LIMIT, timeout=2.0)
@@ -164,43 +128,35 @@ class Relay:
         return Socket(client, upstream, without_handshake(end_to_end(exchange.headers)))
 
     async def _upgrade(self, exchange: Exchange) -> aiohttp.ClientWebSocketResponse:
-        assert self._session is not None, "the relay is not open"
-        url, headers = self._outward(exchange)
+        target, headers = self.outward(exchange)
         asked = without_handshake(headers)
         packed = any(name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers)
         try:
             return await open_upstream(
-                self._session, url, _one_spelling(asked), protocols=protocols_of(headers), packed=packed, proxy=self._outward_proxy
+                self._relay.session,
+                self._relay.url_of(target),
+                one_spelling(asked),
+                protocols=protocols_of(headers),
+                packed=packed,
+                proxy=self._relay.outward_proxy,
             )
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed(502, f"upstream {self._base} cannot be reached ({_reason(error)})") from None
+            raise UpstreamFailed(502, f"upstream {self._relay.base} cannot be reached ({reason(error)})") from None
 
-    def _outward(self, exchange: Exchange) -> tuple[URL, Headers]:
-        """Where a request goes, and its headers as they go on."""
-        key = self._key if exchange.match.ours else None
-        url = join(self._base, unmarked_target(exchange.target, key))
-        return URL(url, encoded=True), without_marks(end_to_end(exchange.headers, {"host", "expect"}), key)
 
-    async def _ask(self, request: web.BaseRequest, exchange: Exchange) -> aiohttp.ClientResponse:
-        assert self._session is not None, "the relay is not open"
-        url, headers = self._outward(exchange)
-        try:
-            return await self._session.request(
-                request.method,
-                url,
-                headers=_one_spelling(headers),
-                data=await self._body(request, exchange),
-                allow_redirects=False,
-                proxy=self._outward_proxy,
-            )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise UpstreamFailed(502, f"upstream {self._base} cannot be reached ({_reason(error)})") from None
-        except aiohttp.ClientResponseError as error:
-            raise UpstreamFailed(502, f"upstream {self._base} did not answer in HTTP ({error.message[:200]})") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise HungUp(f"the upstream closed the connection without an answer ({type(error).__name__})") from None
+class _Seen(Passage):
+    """One exchange as it passes the tap."""
 
-    async def _body(self, request: web.BaseRequest, exchange: Exchange) -> bytes | AsyncIterator[bytes] | None:
+    def __init__(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]) -> None:
+        self._relay, self._request, self._exchange, self._ended = relay, request, exchange, ended
+        self.holds_the_end = exchange.kept is not None
+
+    async def outgoing(self) -> Outgoing:
+        target, headers = self._relay.outward(self._exchange)
+        return Outgoing(self._request.method, target, headers, await self._body())
+
+    async def _body(self) -> bytes | AsyncIterator[bytes] | None:
+        request = self._request
         if not request.body_exists:
             return None
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
@@ -208,107 +164,35 @@ class Relay:
             request.writer.output_size = 0
         length = request.content_length
         if length is None or length > _AT_ONCE:
-            return self._pieces(request, exchange)
+            return self._pieces()
         data = await request.content.read()
-        exchange.body.add(self._clock.monotonic(), data)
+        self._exchange.body.add(self._relay.heard(), data)
         return data
 
-    async def _pieces(self, request: web.BaseRequest, exchange: Exchange) -> AsyncIterator[bytes]:
-        while piece := await request.content.readany():
-            exchange.body.add(self._clock.monotonic(), piece)
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while piece := await self._request.content.readany():
+            self._exchange.body.add(self._relay.heard(), piece)
             yield piece
 
-    async def _answer(self, request: web.BaseRequest, exchange: Exchange, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
-        raw = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in upstream.raw_headers]
-        exchange.status, exchange.reply_headers = upstream.status, raw
-        response = _Untouched(status=upstream.status, reason=upstream.reason or "", headers=CIMultiDict(end_to_end(raw)))
-        response._send_headers_immediately = not upstream.content.is_eof()  # a reply that is all here leaves in one piece
-        await _to_client(response.prepare(request))
-        while piece := await _from_upstream(upstream):
-            exchange.reply.add(self._clock.monotonic(), piece)
-            exchange.ending = upstream.content.is_eof()
-            await _to_client(response.write(piece))
-        await _to_client(response.write_eof())
-        return response
+    def answered(self, status: int, headers: Headers) -> None:
+        self._exchange.status, self._exchange.reply_headers = status, headers
 
+    def piece(self, data: bytes, *, last: bool) -> None:
+        self._exchange.reply.add(self._relay.heard(), data)
+        self._exchange.ending = last
 
-async def _from_upstream(upstream: aiohttp.ClientResponse) -> bytes:
-    try:
-        return await upstream.content.readany()
-    except (aiohttp.ClientError, OSError) as error:
-        raise HungUp(f"the upstream broke off within its answer ({type(error).__name__})") from None
+    async def ended(self) -> None:
+        await self._ended()
 
-
-async def _to_client(writing: Any) -> None:
-    try:
-        await writing
-    except (aiohttp.ClientError, OSError):
-        raise ClientGone from None
-
-
-def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
-    """End the client's connection where the upstream ended ours; the returned response cannot be written any more."""
-    if request.transport is not None:
-        request.transport.close()
-    return web.Response(status=502)
-
-
-def end_to_end(headers: Headers, also: Collection[str] = ()) -> Headers:
-    """The headers without those that are between two hops only, and without `also` (lower case)."""
-    named = {word.strip().lower() for key, value in headers if key.lower() == "connection" for word in value.split(",")}
-    dropped = _HOP_BY_HOP | named | set(also)
-    return [(key, value) for key, value in headers if key.lower() not in dropped]
-
-
-def _one_spelling(headers: Headers) -> CIMultiDict[str]:
-    """The headers with repeated names spelt like the first: the client would lose one of `X-A` and `x-a`."""
-    spelling: dict[str, str] = {}
-    return CIMultiDict((spelling.setdefault(name.lower(), name), value) for name, value in headers)
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "os_error", None) or error)[:200]
-
-
-def _outward_proxy(base: str) -> str | None:
-    """The proxy that the environment prescribes for the way out of this network; never for loopback."""
-    parts = urlsplit(base)
-    host = parts.hostname or ""
-    if is_loopback(host) or urllib.request.proxy_bypass(host):
-        return None
-    return urllib.request.getproxies().get(parts.scheme)
-
-
-def check_upstream(url: str) -> str:
-    """The upstream's base URL without trailing slashes. Raises `BadInput` for what cannot be one."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput(f"upstream {url!r} is not a base URL; expected http(s)://HOST[:PORT][/PATH]")
-    if parts.username or parts.password:
-        raise BadInput("the upstream's URL holds a user name or password; give the key on its own (--upstream-key-env)")
-    if parts.query or parts.fragment:
-        raise BadInput("the upstream's URL holds a query or fragment; expected http(s)://HOST[:PORT][/PATH]")
-    return url.strip().rstrip("/")
-
-
-def join(base: str, target: str) -> str:
-    """The URL to ask for a request target: path segments that end the base and begin the target are taken once.
-
-    >>> join("http://h/v1", "/v1/chat/completions")
-    'http://h/v1/chat/completions'
-    """
-    if not target.startswith("/"):  # absolute form, as sent to forward proxies, or `*`
-        parts = urlsplit(target)
-        target = f"/{parts.path.lstrip('/')}{'?' + parts.query if parts.query else ''}" if parts.netloc else "/"
-    path, mark, query = target.partition("?")
-    prefix = [segment for segment in urlsplit(base).path.split("/") if segment]
-    asked = path.split("/")[1:]
-    overlap = next((n for n in range(min(len(prefix), len(asked)), 0, -1) if prefix[-n:] == asked[:n]), 0)
-    return "/".join([base, *asked[overlap:]]) + mark + query
+    def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
+        exchange = self._exchange
+        if isinstance(trouble, HungUp | ClientGone):
+            exchange.error = "the client went away" if isinstance(trouble, ClientGone) else str(trouble)
+            return None
+        status, kind = (400, "bad_target") if isinstance(trouble, BadTarget) else (trouble.status, "upstream_unreachable")
+        exchange.status, exchange.error = status, str(trouble)
+        error = {"error": {"message": f"context-bench tap: {trouble}", "type": kind, "code": status}}
+        return web.json_response(error, status=status)
 
 
 class Gate:

@@ -19,6 +19,9 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
+from context_bench.core.secrets import secrets_in_url
+from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.llm.wire import wire_of
 from context_bench.tap.control import PREFIX, Control
@@ -26,7 +29,7 @@ from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Headers, Window, Windows, find_marks
 from context_bench.tap.reading import Reader, Sink, Witness
 from context_bench.tap.records import SOCKET, SPOKEN, Exchange, Scribe
-from context_bench.tap.relay import Gate, Relay, Socket
+from context_bench.tap.relay import Gate, Socket, TapRelay
 from context_bench.tap.shelf import Shelf
 from context_bench.tap.talk import Talk
 from context_bench.tap.threaded import TapThread
@@ -36,6 +39,8 @@ T = TypeVar("T")
 
 #: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
 PATIENCE = 2.0
+#: How long the end of an answer waits at most for its record to be kept, where a witness wants that.
+HELD_SECONDS = 2.0
 
 
 class Tap:
@@ -70,7 +75,7 @@ class Tap:
         self._upstream, self._host, self._port, self._key = upstream, host, port, upstream_key
         self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
-        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=[upstream_key] if upstream_key else [])
+        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
         self._gate = Gate(host, names)
         self._control = Control(self)
         self._shelf = Shelf(remember=remember)
@@ -81,7 +86,7 @@ class Tap:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: TapThread | None = None
         self._closing = contextlib.AsyncExitStack()
-        self._relay: Relay | None = None
+        self._relay: TapRelay | None = None
 
     # Life
 
@@ -100,7 +105,7 @@ class Tap:
             upstream = upstream_of(self._upstream)
             if not isinstance(upstream, str):
                 upstream = (await opened.enter_async_context(ModelServer(upstream))).url
-            self._relay = Relay(upstream, key=self._key, clock=self._clock)
+            self._relay = TapRelay(upstream, key=self._key, clock=self._clock)
             await self._relay.open()
             opened.push_async_callback(self._relay.close)
             self._reader.open()
@@ -119,9 +124,10 @@ class Tap:
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
-            max_line_size=65_536,
-            max_field_size=65_536,
-            max_headers=1_000,
+            max_line_size=LINE_LIMIT,
+            max_field_size=LINE_LIMIT,
+            max_headers=MOST_HEADERS,
+            logger=SERVER_LOG,
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
@@ -279,16 +285,18 @@ class Tap:
         if request.path.startswith(PREFIX):
             return await self._control.answer(request)
         assert self._relay is not None
-        headers = [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in request.raw_headers]
-        exchange = self._arrive(request.method, request.raw_path, headers)
+        exchange = self._arrive(request.method, request.raw_path, raw_headers(request))
         if is_upgrade(request):
             return await self._socket(self._relay, request, exchange)
         try:
-            return await self._relay.relay(request, exchange)
+            answer = await self._relay.relay(request, exchange, lambda: self._kept(exchange))
+            if not answer.prepared:  # one of the tap's own
+                await self._kept(exchange)
+            return answer
         finally:
             self._leave(exchange)
 
-    async def _socket(self, relay: Relay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+    async def _socket(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
         """A WebSocket: opening it is one exchange, each request said over it another."""
         try:
             opened = await relay.open_socket(request, exchange)
@@ -302,10 +310,10 @@ class Tap:
         def begin(body: bytes) -> Exchange:
             return self._arrive(SOCKET, exchange.target, headers, body)
 
-        talk = Talk(begin, self._leave, self._clock)
+        talk = Talk(begin, self._leave, self._clock, self._kept)
         why = "the client went away"
         try:
-            why = await (opened.carry(talk.asked, talk.answered) if spoken else opened.carry(_nothing, _nothing))
+            why = await (opened.carry(talk) if spoken else opened.carry(None))
         finally:
             talk.over("the tap was stopped" if relay.stopping else why)
         return opened.client
@@ -334,13 +342,23 @@ class Tap:
 
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
-        exchange.ended = self._clock.monotonic()
-        del self._open[exchange.id]
-        self._reader.add(exchange)
+        if self._open.pop(exchange.id, None) is not None:
+            exchange.ended = self._clock.monotonic()
+            self._reader.add(exchange)
+
+    async def _kept(self, exchange: Exchange) -> None:
+        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""
+        if exchange.kept is None:
+            return
+        self._leave(exchange)
+        with contextlib.suppress(TimeoutError):  # a store that is slow, or does not write at all, keeps no answer from its client
+            async with asyncio.timeout(HELD_SECONDS):
+                await exchange.kept.wait()
 
 
-def _nothing(text: str) -> None:
-    """What is said over a WebSocket that is not known to carry requests to a model."""
+def _known(upstream: str, key: str | None) -> list[str]:
+    """The secrets that the tap itself holds."""
+    return [*([key] if key else []), *secrets_in_url(upstream)]
 
 
 async def serve_tap(

@@ -19,12 +19,15 @@ from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Spend
 from context_bench.core.watching import Turn
+from context_bench.llm.relay import end_to_end
+from context_bench.llm.sse import EndOfStream
 from context_bench.tap.arms import Arm
 from context_bench.tap.measuring import Mirror, Money
-from context_bench.tap.relay import end_to_end
 
 _WAITING = 64  # mirrored requests that may wait; more are left out and counted
 _TIMEOUT = 600.0
+#: Seconds that a stream has for closing after its last event; then its connection is ended.
+_CLOSING_SECONDS = 0.25
 
 
 class Shadow:
@@ -124,7 +127,18 @@ class Shadow:
         url = URL(f"{self._arm.url}{mirror.target}", encoded=True)
         headers = CIMultiDict(end_to_end(mirror.headers, {"host", "expect", "content-length"}))
         async with session.request(mirror.method, url, data=mirror.body, headers=headers, allow_redirects=False) as reply:
-            async for _ in reply.content.iter_any():  # thrown away
-                pass
+            await _thrown_away(reply.content)
         async with asyncio.timeout(30.0):
             await self._answered.wait()
+
+
+async def _thrown_away(content: aiohttp.StreamReader) -> None:
+    """Read a reply to its end: of a stream, its last event; one that stays open then is left."""
+    end = EndOfStream()
+    async for piece in content.iter_any():
+        if end.begins_in(piece):
+            break
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSING_SECONDS):
+            async for _ in content.iter_any():
+                pass

@@ -6,7 +6,7 @@ Pure bookkeeping. Answers come in the order of the requests; where the client op
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from context_bench.core.clock import Clock
@@ -25,11 +25,18 @@ class Talk:
     """Finds the requests and answers of one WebSocket among its messages.
 
     It is told of every message of the client before it goes on, of every message of the upstream after. `begin` makes an exchange of
-    a request, `leave` takes it once it is over.
+    a request, `leave` takes it once it is over. `keep`: waits until an exchange that is over is kept, where its end waits for that.
     """
 
-    def __init__(self, begin: Callable[[bytes], Exchange], leave: Callable[[Exchange], None], clock: Clock) -> None:
-        self._begin, self._leave, self._clock = begin, leave, clock
+    def __init__(
+        self,
+        begin: Callable[[bytes], Exchange],
+        leave: Callable[[Exchange], None],
+        clock: Clock,
+        keep: Callable[[Exchange], Awaitable[None]] | None = None,
+    ) -> None:
+        self._begin, self._leave, self._clock, self._keep = begin, leave, clock, keep
+        self._last: Exchange | None = None
         self._waiting: deque[tuple[str, Exchange]] = deque()
 
     def asked(self, text: str) -> None:
@@ -51,6 +58,17 @@ class Talk:
         if as_str(event.get("type")) in _ENDS:
             found[1].ending = True
             self._end(found)
+            self._last = found[1]
+
+    def ends(self, text: str) -> bool:
+        """Whether a message may end an answer whose end is to wait until it is kept; a look at its bytes, which is quick."""
+        return any(each.kept is not None for _, each in self._waiting) and any(f'"{kind}"' in text for kind in _ENDS)
+
+    async def kept(self) -> None:
+        """Wait until the answer that was ended last is kept."""
+        last, self._last = self._last, None
+        if last is not None and self._keep is not None:
+            await self._keep(last)
 
     def over(self, why: str) -> None:
         """Nothing more will be said: what has no whole answer yet ends here."""

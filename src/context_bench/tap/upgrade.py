@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import aiohttp
 from aiohttp import WSMsgType, hdrs, web
@@ -107,14 +107,27 @@ _Receiving = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 _Hear = Callable[[str], None]
 
 
-async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse, asked: _Hear, answered: _Hear) -> str:
-    """Carry messages both ways until one side ends it, and say how it ended.
+class Hearing(Protocol):
+    """Hears what is said over a WebSocket."""
 
-    `asked` hears the client before the upstream does, `answered` the upstream after the client has.
-    """
+    def asked(self, text: str) -> None:
+        """A message of the client, before the upstream has it."""
+
+    def answered(self, text: str) -> None:
+        """A message of the upstream; after the client has it, but for those that `ends` says yes to."""
+
+    def ends(self, text: str) -> bool:
+        """Whether a message of the upstream waits for `kept` before it goes on."""
+
+    async def kept(self) -> None:
+        """Wait until what the last such message ended is kept."""
+
+
+async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse, hearing: Hearing | None) -> str:
+    """Carry messages both ways until one side ends it, and say how it ended."""
     ways = [
-        asyncio.create_task(_carry(client, upstream, "the client", before=asked)),
-        asyncio.create_task(_carry(upstream, client, "the upstream", after=answered)),
+        asyncio.create_task(_carry(client, upstream, "the client", before=hearing.asked if hearing else None)),
+        asyncio.create_task(_carry(upstream, client, "the upstream", hearing=hearing)),
     ]
     patience = _AT_ONCE
     try:
@@ -131,7 +144,7 @@ async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocket
     return ended.why
 
 
-async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hear | None = None, after: _Hear | None = None) -> Ended:
+async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hear | None = None, hearing: Hearing | None = None) -> Ended:
     while True:
         message = await source.receive()
         if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -139,12 +152,17 @@ async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hea
         text = message.data if message.type == WSMsgType.TEXT else None
         if before is not None and text is not None:
             _tell(before, text)
+        after = hearing.answered if hearing is not None and text is not None else None
+        if hearing is not None and after is not None and hearing.ends(text or ""):
+            _tell(after, text or "")
+            after = None
+            await hearing.kept()
         try:
             await (target.send_str(message.data) if text is not None else target.send_bytes(message.data))
         except (aiohttp.ClientError, OSError):
             return Ended(_GONE, b"", "the connection broke")
-        if after is not None and text is not None:
-            _tell(after, text)
+        if after is not None:
+            _tell(after, text or "")
 
 
 def _tell(hear: _Hear, text: str) -> None:

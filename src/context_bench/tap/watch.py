@@ -16,8 +16,9 @@ from typing import Any, Self
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.watching import Turn
 from context_bench.tap.arms import Arm, Event
-from context_bench.tap.measuring import Measure, Mirror, Money
+from context_bench.tap.measuring import PROMPTS, Measure, Mirror, Money
 from context_bench.tap.reading import Sink
+from context_bench.tap.records import Exchange
 
 _log = logging.getLogger("context_bench.tap")
 
@@ -26,6 +27,9 @@ Keep = Callable[[list[Turn]], Awaitable[None]]
 
 class Watch:
     """Watches traffic between `front` (where clients are pointed) and the provider at `upstream`.
+
+    The end of an answer is given to its client once its record is kept, or cannot be; `under_way` says how many turns that have begun are
+    not kept yet, and `moved` is called whenever that changes. `lost` counts records that could not be kept.
 
     `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the provider directly. Ports
     0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of finished records; only after it returns do
@@ -47,13 +51,17 @@ class Watch:
         seen: Callable[[Turn], None] | None = None,
         sink: Sink | None = None,
         mirror: Callable[[Mirror], None] | None = None,
+        moved: Callable[[], None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.record, self.via, self._clock = record, via, clock
-        self._prices, self._keep, self._seen, self._mirror = prices, keep, seen, mirror
+        self._prices, self._keep, self._seen, self._mirror, self._moved = prices, keep, seen, mirror, moved
+        self._under_way: dict[int, Exchange] = {}
+        self.lost = 0
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._measure = Measure(record, prices, counter_model, clock)
-        self._main = Arm("main", self._queue.put_nowait, clock, self._tap_options(record, counter_model), front, back, upstream, via, sink)
+        options = self._tap_options(record, counter_model)
+        self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived)
         self._arms = [self._main]
         self._closing = contextlib.AsyncExitStack()
         self.fault: Exception | None = None  # why records could not be kept
@@ -72,6 +80,30 @@ class Watch:
     def back_url(self) -> str | None:
         """What the proxy's own upstream must be; `None` without a proxy."""
         return self._main.back_url
+
+    @property
+    def under_way(self) -> int:
+        """Turns of clients that have begun and are not kept."""
+        return len(self._under_way)
+
+    def _arrived(self, exchange: Exchange) -> None:
+        if exchange.wire not in PROMPTS or self._keep is None:
+            return
+        exchange.kept = asyncio.Event()
+        self._under_way[exchange.number] = exchange
+        self._tell_moved()
+
+    def _let_go(self, events: list[Event]) -> None:
+        """Nothing more is to be waited for: clients may have the ends of their answers."""
+        for event in events:
+            if event.arm == "main" and event.kind == "turn" and (exchange := self._under_way.pop(event.number, None)) is not None:
+                assert exchange.kept is not None
+                exchange.kept.set()
+        self._tell_moved()
+
+    def _tell_moved(self) -> None:
+        if self._moved is not None:
+            self._moved()
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as opened:
@@ -119,11 +151,14 @@ class Watch:
             try:
                 measured = await loop.run_in_executor(pool, self._measure.all, events)
                 await self._hand_on([turn for turn, _ in measured])
+                self._let_go(events)
                 for turn, mirror in measured:
                     self._tell(turn, mirror)
             except Exception as error:  # the relay goes on whatever happens to the records
+                self.lost += len(events)
                 self._fail(error)
             finally:
+                self._let_go(events)
                 for _ in events:
                     self._queue.task_done()
 

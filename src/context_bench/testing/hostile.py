@@ -158,6 +158,8 @@ class Hostile:
                     writer.write(step)
                     await writer.drain()
                     await asyncio.sleep(0)
+                    if b"data: [DONE]" in step:  # the reply is whole, whatever becomes of the connection
+                        asked.usage = scene.usage
                 elif step is Act.TICK:
                     await asyncio.sleep(self._tick)
                 elif step is Act.STALL:

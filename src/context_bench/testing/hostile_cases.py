@@ -294,6 +294,32 @@ _odd(
     lambda s: [_event(each) for each in [_ROLE, *_words(s), *_calls(s), _delta({}, "tool_calls"), _DONE]],
 )  # fmt: skip
 
+# --- streams that go on after their end -------------------------------------------------------------------------------------------------
+
+
+def _after(name: str, about: str, *more: Step) -> None:
+    """A whole stream of which only the end of the HTTP body is missing, and what comes in its place."""
+
+    def steps(scene: Scene) -> Iterator[Step]:
+        *whole, _ = _answer(scene)
+        yield from whole
+        yield from more
+
+    _case(f"done-then-{name}", f"a stream that {about} after [DONE]", steps, stream=True)
+
+
+_MORE = _chunk(_event(_delta({"content": " EVIL"})))
+_after("stall", "stays open", Act.STALL)
+_after("reset", "ends with a TCP reset", Act.RESET)
+_after("close", "ends without an end of its body", Act.CLOSE)
+_after("more", "goes on", _MORE, _MORE, b"0\r\n\r\n")
+_after("more-and-stall", "goes on and stays open", _MORE, Act.STALL)
+_after("another-end", "says another usage and finish reason", _chunk(_event(_delta({}, "length"))), _chunk(_event(_DONE)), b"0\r\n\r\n")
+_after("error", "complains", _chunk(_event(_LIMITED)), b"0\r\n\r\n")
+_after("no-json", "says what is no JSON", _chunk(_event(b'{"choices": [')), b"0\r\n\r\n")
+_after("no-http", "breaks its framing", _chunk(b": so far\n\n"), Act.TICK, b"zz\r\n", Act.STALL)
+_after("flood", "never ends", *[_chunk(_event(_delta({"content": "x" * 2**15})))] * 64, Act.STALL)
+
 # --- replies in order that hold no answer -----------------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from context_bench.core import loopback
+from context_bench.llm.serverlog import SERVER_LOG
 
 Fault = Literal["cut", "cut-once", "corrupt", "error"]
 
@@ -194,7 +195,7 @@ class MiniHub:
 
     def _serve(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
-        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1, logger=SERVER_LOG)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
         self._loop.run_until_complete(site.start())

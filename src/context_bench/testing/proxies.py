@@ -26,8 +26,8 @@ from typing import Any
 from context_bench.core.errors import UnknownName
 from context_bench.core.keys import hash_text
 from context_bench.llm.background import run_sync
+from context_bench.llm.hop import Answer, Change, Hop, Request, unchanged
 from context_bench.systems.context import WIRES, context_of, with_context
-from context_bench.systems.relay import Answer, Change, Relay, Request, unchanged
 
 _KEY_HEADERS = ("Authorization", "x-api-key")
 
@@ -39,24 +39,24 @@ class MisbehavingProxy:
         if habit not in HABITS:
             raise UnknownName("habit of a proxy", habit, HABITS)
         self.habit, self.own_key = habit, own_key
-        self._relay = Relay(upstream, unchanged, port=port)
-        self._relay.change = HABITS[habit](self)
+        self._hop = Hop(upstream, unchanged, port=port)
+        self._hop.change = HABITS[habit](self)
 
     @property
     def url(self) -> str:
         """`http://127.0.0.1:PORT`, without `/v1`; once started."""
-        return self._relay.url
+        return self._hop.url
 
     async def fetch(self, request: Request) -> tuple[int, bytes]:
         """A call of the proxy's own."""
-        return await self._relay.fetch(request)
+        return await self._hop.fetch(request)
 
     async def __aenter__(self) -> MisbehavingProxy:
-        await self._relay.start()
+        await self._hop.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._relay.stop()
+        await self._hop.stop()
 
     def __enter__(self) -> MisbehavingProxy:
         return run_sync(self.__aenter__())
@@ -76,22 +76,22 @@ class Rewriting:
             made = function(request)
             *extra, last = made if isinstance(made, list) else [made]
             for one in extra:
-                await self._relay.fetch(one)
+                await self._hop.fetch(one)
             return last
 
-        self._relay = Relay(upstream, change, port=port)
+        self._hop = Hop(upstream, change, port=port)
 
     @property
     def url(self) -> str:
         """`http://127.0.0.1:PORT`, without `/v1`; once started."""
-        return self._relay.url
+        return self._hop.url
 
     async def __aenter__(self) -> Rewriting:
-        await self._relay.start()
+        await self._hop.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._relay.stop()
+        await self._hop.stop()
 
     def __enter__(self) -> Rewriting:
         return run_sync(self.__aenter__())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Literal
 
@@ -29,6 +29,7 @@ from context_bench.core.editloc import anchors, deleted_lines, parse_patch
 from context_bench.core.errors import UnknownName
 from context_bench.core.funnel import funnel
 from context_bench.core.gold import Gold, clean_path
+from context_bench.core.numbers import money
 from context_bench.core.spans import LineTable, merged, size
 from context_bench.core.trace import Event, Trace
 from context_bench.core.trace_rows import CallView, FileMap, Status, StepView, TraceRow
@@ -132,16 +133,11 @@ def _counted(count: Collection[str]) -> list[str]:
     return [name for name in COUNTABLE if name in count]
 
 
-_MOST_TOKENS = 10**12  # more than any run has
-
-
 def billed(trace: Trace) -> float | None:
     """US dollars of the run: as its log states, else the price of the usage that it states, where one known model made all replies."""
     if trace.cost is not None or trace.usage is None or trace.model is None or trace.models:
         return trace.cost
-    if any((tokens or 0) > _MOST_TOKENS for tokens in astuple(trace.usage)):
-        return None
-    return _prices().cost(trace.usage, trace.model)
+    return money(_prices().cost(trace.usage, trace.model))
 
 
 @lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ from aiohttp import hdrs, web
 
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.engine.store.browsing import Listed, Place, open_reading
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.reports.text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.admission import TOKEN, Door
@@ -88,7 +89,7 @@ class Viewer:
         app.on_response_prepare.append(_with_headers)
         for path, handler in self._routes().items():
             app.router.add_route("*", path, handler)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2, logger=SERVER_LOG)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", self._port).start()

@@ -38,7 +38,7 @@ traces = st.builds(
     events=st.lists(events, max_size=4),
     patch=st.none() | text,
     final=st.none() | st.lists(events, max_size=2),
-    usage=st.none() | st.builds(Usage, st.none() | st.integers(0, 99), st.none() | st.integers(0, 99)),
+    usage=st.none() | st.builds(Usage, st.integers(0, 99), st.none() | st.integers(0, 99)),
     cost=st.none() | st.floats(0, 99),
     cwd=st.none() | text,
     skipped=st.dictionaries(text, st.integers(1, 9), max_size=2).map(Counter),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import in_pieces, number
+from context_bench.core.rowfacts import in_pieces
 from context_bench.engine.columns import Columns, Numbers, averaged, compact
 from context_bench.engine.gathering import Gatherer
 
@@ -74,7 +75,7 @@ def test_rows_taken_together_are_the_rows_taken_one_by_one(rows):
     assert others == by_one
     for place, row in enumerate(rows):
         for name, values in zip(("f1", "em", "score"), numbers, strict=False):
-            expected = number(row.scores.get(name))
+            expected = real(row.scores.get(name))
             assert values[place] == expected or (expected is None and math.isnan(values[place]))
 
 

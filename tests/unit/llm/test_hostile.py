@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from context_bench.core.records import Call
 from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.limits import AdaptiveLimiter
 from context_bench.llm.wire import Reply
-from context_bench.testing.hostile import CASES, Case, Hostile, faults, refused_url
+from context_bench.testing.hostile import CASES, Act, Case, Hostile, faults, refused_url
+from context_bench.testing.hostile_cases import Scene
 
 FAILING = [case for case in CASES.values() if case.error is not None]
 ANSWERED = [case for case in CASES.values() if case.error is None]
@@ -77,6 +80,72 @@ async def test_an_odd_stream_is_read_like_any_other(case: Case) -> None:
         assert [(each["name"], each["arguments"]) for each in end.tool_calls] == [("first", '{"a":1}'), ("second", '{"b":2}')]
     if case.name == "reasoning":
         assert end.reasoning == "hm"
+
+
+@pytest.mark.parametrize("case", [case for case in ANSWERED if case.name.startswith("done-then-")], ids=lambda case: case.name)
+async def test_a_stream_is_at_an_end_when_it_says_so_whatever_it_does_then(case: Case) -> None:
+    """Nobody waits for the connection, nothing that follows is taken into the answer, and the connection is not used again."""
+    clock = ManualClock()
+    async with Hostile([case.name], answer=lambda _: ANSWER, tick=0.02) as provider:
+        begun = time.monotonic()
+        async with ChatClient(provider.url, clock=clock, max_retries=0, timeout=60) as chat, asyncio.timeout(20):
+            replies = [await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True})) for _ in range(2)]
+        assert time.monotonic() - begun < 10
+    assert [(reply.text, reply.finish_reason, reply.usage is None) for reply in replies] == [(ANSWER, "stop", False)] * 2
+    assert len(provider.log) == 2
+    aside = replies[0].after_done
+    told = {"more": 2, "more-and-stall": 1, "another-end": 1, "error": 1, "no-json": 1}.get(case.name.removeprefix("done-then-"))
+    if told is not None:
+        assert aside is not None
+        assert aside["events"] == told
+        assert (" EVIL" in aside["text"]) == ("more" in case.name)
+    elif case.name == "done-then-flood":
+        assert aside is not None
+        assert aside["bytes"] < 2**20
+        assert len(aside["text"]) <= 2_000
+    else:
+        assert aside is None
+    assert replies[1].after_done is None
+
+
+async def test_what_follows_the_end_is_in_the_record_of_the_call_without_the_requests_own_key() -> None:
+    key = "cb-9f3kQ7w1ZpL0xVb2"
+    ledger = Ledger()
+    async with Hostile("done-then-more") as provider, ChatClient(provider.url, api_key=key) as chat:
+        with open_ledger(ledger):
+            reply = await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+    assert reply.after_done == ledger.calls[0].reply["after_done"]
+    assert ledger.calls[0].reply["content"] == "42"
+
+
+async def test_ordinary_streams_share_one_connection() -> None:
+    connections = 0
+
+    class Counting(Hostile):
+        async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            await super()._connected(reader, writer)
+
+    async with Counting() as provider, ChatClient(provider.url) as chat:
+        for _ in range(5):
+            await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+    assert connections == 1
+
+
+@pytest.mark.parametrize("ending", [Act.STALL, Act.RESET, Act.CLOSE])
+async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(ending: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finish reason has come: what stalls or breaks then may owe its bill, and the answer is there."""
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
+
+    def steps(scene: Scene) -> list[bytes | Act]:
+        *whole, _end, _done, _bill = CASES["answer"].steps(scene)
+        return [*whole, _done, ending]
+
+    monkeypatch.setitem(CASES, "unmarked", Case("unmarked", "", steps, stream=True))
+    async with Hostile("unmarked", answer=lambda _: ANSWER) as provider, ChatClient(provider.url, timeout=60) as chat, asyncio.timeout(20):
+        reply = await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+    assert (reply.text, reply.finish_reason, len(provider.log)) == (ANSWER, "stop", 1)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

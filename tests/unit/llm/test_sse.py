@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
-from context_bench.llm.sse import EventReader, StreamReader
+from context_bench.llm.sse import EndOfStream, EventReader, StreamReader
 from context_bench.llm.wire import Reply, parse_reply, parse_request, render_reply, render_stream
 
 
@@ -110,6 +110,65 @@ def test_any_cut_of_a_providers_stream_gives_the_same_reply(wire: str, data: st.
     reader = read(wire, *(stream[a:b] for a, b in itertools.pairwise(edges)))
     assert reader.reply == FULL
     assert (reader.started, reader.complete, reader.error) == (True, True, None)
+
+
+LAST = {
+    "openai-chat": [b"data: [DONE]\n\n"],
+    "openai-responses": [
+        b'event: response.completed\ndata: {"type":"response.completed","response":{"output":[]}}\n\n',
+        b'data: {"response":{"output":[]},"type":"response.incomplete"}\n\n',
+        b'data: {"type":"response.failed","response":{"error":{"message":"no"}}}\n\n',
+        b"data: [DONE]\n\n",
+    ],
+    "anthropic": [b'event: message_stop\ndata: {"type":"message_stop"}\n\n', b'data: {"type":"message_stop"}\n\n', b"data: [DONE]\n\n"],
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("wire", LAST)
+def test_what_follows_the_last_event_is_kept_aside_wherever_it_is_cut(wire: str, data: st.DataObject) -> None:
+    """A second whole stream after the end of the first changes nothing of the reply, and is counted."""
+    request = parse_request(wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}})
+    first = b"".join(render_stream(wire, FULL, request, 2))
+    other = Reply(text="EVIL", finish_reason="length", usage=Usage(1, 1), model="m-2")
+    more = b"".join(render_stream(wire, other, request, 2))
+    stream = first + data.draw(st.sampled_from([b"", *LAST[wire]])) + more + b": bye\n\ndata: {half"
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8))), len(stream)]
+    reader = read(wire, *(stream[a:b] for a, b in itertools.pairwise(edges)))
+    assert reader.reply == FULL
+    assert (reader.over, reader.complete, reader.error) == (True, True, None)
+    aside = reader.reply.after_done
+    assert aside is not None
+    assert aside["events"] >= more.count(b"data: ") - more.count(b"[DONE]") - more.count(b"event: ping")
+    assert "EVIL"[:2] in aside["text"]
+    assert "EVIL" not in str(reader.reply.text)
+
+
+@pytest.mark.parametrize(("wire", "last"), [(wire, last) for wire, each in LAST.items() for last in each])
+def test_the_last_event_of_each_wire_ends_it_and_ends_it_once(wire: str, last: bytes) -> None:
+    for cut in range(len(last)):
+        reader = StreamReader(wire)
+        reader.feed(last[:cut])
+        assert not reader.over
+        reader.feed(last[cut:])
+        assert reader.over
+        reader.feed(b"data: [DONE]\n\nevent: ping\ndata: {}\n\n: note\n\n")
+        assert reader.reply.after_done is None
+
+
+@pytest.mark.parametrize(("wire", "last"), [(wire, last) for wire, each in LAST.items() for last in each])
+def test_the_end_of_a_stream_is_found_in_its_bytes_at_the_beginning_of_a_line_only(wire: str, last: bytes) -> None:
+    quoted = b'data: {"text":"say data: [DONE] or event: message_stop or {\\"type\\":\\"response.completed\\"} or \\ndata: [DONE]"}\n\n'
+    typed_first = b'"type"' not in last or last.startswith((b"event", b'data: {"type"'))
+    for cut in range(len(last)):
+        finder = EndOfStream()
+        assert not finder.begins_in(quoted)
+        assert not finder.begins_in(b"x" * 200)
+        found = [finder.begins_in(piece) for piece in (b"\n\n" + last[:cut], last[cut:])]
+        assert any(found) == typed_first, cut
+        if typed_first and not found[0]:
+            assert b"}" not in last[:cut].partition(b"{")[2] or b"}\n\n" not in last[:cut]
 
 
 def test_a_bare_role_is_not_yet_an_answer() -> None:

@@ -16,7 +16,7 @@ from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, Syst
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.core.recall import Client
-from context_bench.systems.memories import _program
+from context_bench.systems import _program
 from context_bench.systems.memories._command_line import Command, Output
 from context_bench.systems.memories.command import CommandClient, CortexClient, from_spec
 

@@ -319,7 +319,7 @@ class Neither:
     ("made", "words"),
     [
         (TakesTwo, "compress(one, another): missing a required argument: 'another'; expected compress(messages), compress(text), or"),
-        (TakesNone, "process(): too many positional arguments; expected process(example) -> dict"),
+        (TakesNone, "process() takes no argument; expected process(example) -> dict"),
         (Neither, "Neither has neither process(example) nor compress(messages)"),
     ],
 )

@@ -12,9 +12,10 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
+from context_bench.core.usage import forwarded_of
 from context_bench.core.wire import changes, facts
 from context_bench.llm.wire import Reply, parse_request, render_stream
-from context_bench.tap.journal import as_json, from_json
+from context_bench.tap.journal import as_json
 from context_bench.tap.matching import UNMATCHED, Match, Window
 from context_bench.tap.records import POLICIES, Body, Exchange, Scribe
 
@@ -256,7 +257,7 @@ def test_lone_surrogates_survive():
     record = write("full", exchange(b'{"model":"m","messages":[{"role":"user","content":"a\\ud800b"}]}'))
     assert record.request["messages"][0]["content"] == "a\ud800b"
     assert record.tokens
-    assert from_json(json.loads(json.dumps(as_json(record)))) == record
+    assert forwarded_of(json.loads(json.dumps(as_json(record)))) == record
 
 
 def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
@@ -312,11 +313,11 @@ JSON = st.recursive(
 def test_any_json_gives_a_record_that_survives_its_json_form(body, messages, reply, policy, path):
     whole = {**body, "messages": messages, "input": messages} if isinstance(body, dict) else body
     record = write(policy, exchange(whole, reply, target=f"/v1/{path}"))
-    assert from_json(json.loads(json.dumps(as_json(record)))) == record
+    assert forwarded_of(json.loads(json.dumps(as_json(record)))) == record
 
 
 def test_records_of_a_newer_tap_can_be_read():
     values = as_json(write("full", exchange()))
-    assert from_json({**values, "invented_later": 1}).tokens == values["tokens"]
+    assert forwarded_of({**values, "invented_later": 1}).tokens == values["tokens"]
     with pytest.raises(BadInput, match="not a record"):
-        from_json({"id": "x"})
+        forwarded_of({"id": "x"})

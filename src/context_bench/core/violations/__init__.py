@@ -31,12 +31,13 @@ bills. Nothing here does I/O.
 | `json_reserialised` | the same meaning in other bytes |
 | `retry`, `duplicate` | one request sent on more than once, after a failure or without one |
 | `silent_truncation` | the provider billed fewer tokens than it was sent |
+| `after_done` | the reply's stream went on after its last event, which the provider's own did not |
 
 `tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`, `tool_removed` and
 `tool_meaning_changed`.
 """
 
-from context_bench.core.violations.arriving import closest, repeated_requests, silent_truncation
+from context_bench.core.violations.arriving import closest, ended_twice, repeated_requests, silent_truncation
 from context_bench.core.violations.comparing import compare_requests, reserialised, wire_violations
 from context_bench.core.violations.kinds import KINDS, NOTES, Violation, by_kind, count_tools, phrase, tools_of, total
 from context_bench.core.violations.tools import names_of
@@ -49,6 +50,7 @@ __all__ = [
     "closest",
     "compare_requests",
     "count_tools",
+    "ended_twice",
     "names_of",
     "phrase",
     "repeated_requests",

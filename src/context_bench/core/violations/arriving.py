@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from context_bench.core.jsontext import load_json, without_nulls
 from context_bench.core.keys import canonical_json, hash_text
@@ -50,3 +51,11 @@ def silent_truncation(billed: int | None, counted: int, *, exact: bool) -> Viola
     if not exact or billed is None or billed >= _TRUNCATED_BELOW * counted:
         return None
     return Violation("silent_truncation", f"{billed:,} prompt tokens were billed of {counted:,} that were sent")
+
+
+def ended_twice(told: Mapping[str, Any], provider: Mapping[str, Any]) -> Violation | None:
+    """The violation if a stream went on after its end where the provider's own did not, by what two taps noted of the reply."""
+    after = told.get("after_done")
+    if not isinstance(after, Mapping) or provider.get("after_done"):
+        return None
+    return Violation("after_done", f"{after.get('events', 0):,} more events after the stream's last one")

@@ -38,6 +38,7 @@ KINDS: tuple[str, ...] = (
     "retry",
     "duplicate",
     "silent_truncation",
+    "after_done",
 )
 
 

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.numbers import duration
 from context_bench.core.records import Example
 from context_bench.core.tables import load_toml
 from context_bench.datasets.tasks.shapes import AGENT_SECONDS, TEST_SECONDS, files_below, packed, task
@@ -81,10 +82,10 @@ def _faults(spec: Mapping[str, Any], home: Path, instruction: object) -> list[st
     faults = [f"unknown key {key!r}; known are {', '.join(sorted(_KNOWN))}" for key in spec.keys() - _KNOWN]
     if not isinstance(instruction, str) or not instruction.strip():
         faults.append("there is no instruction; expected `instruction` or an instruction.md beside the file")
-    timeout = spec.get("timeout", 1)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
-        faults.append(f"timeout is {timeout!r}; expected seconds above 0")
     verify = spec.get("verify")
+    for name, where in (("timeout", spec), ("verify.timeout", verify if isinstance(verify, dict) else {})):
+        if not duration(timeout := where.get("timeout", 1)):
+            faults.append(f"{name} is {timeout!r:.60}; expected seconds above 0")
     if not isinstance(verify, dict) or not isinstance(verify.get("command"), str):
         return [*faults, "there is no [verify] with a `command` that says whether the task was done"]
     faults += [f"unknown key verify.{key}; known are {', '.join(sorted(_VERIFY))}" for key in verify.keys() - _VERIFY]

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from context_bench.core.errors import BadSpec
+from context_bench.core.numbers import duration
 from context_bench.core.records import Example
 from context_bench.datasets.tasks.folder import table
 from context_bench.datasets.tasks.shapes import AGENT_SECONDS, TEST_SECONDS, NotHere, files_below, packed, task
@@ -75,8 +76,7 @@ def _table(spec: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _seconds(spec: dict[str, Any], default: float) -> float:
-    value = spec.get("timeout_sec")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else default
+    return duration(spec.get("timeout_sec")) or default
 
 
 def _asks_network(script: str) -> bool:

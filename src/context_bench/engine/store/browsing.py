@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, fun
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.store import schema
@@ -130,9 +131,8 @@ def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
     """The first number under one of these names in a packed mapping."""
     values = unpacked(data, {})
     for name in names:
-        value = values.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+        if (found := real(values.get(name))) is not None:
+            return found
     return None
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Dialect, Integer, String, Table, TypeDecorator
+from sqlalchemy import BigInteger, Connection, Dialect, Integer, LargeBinary, String, Table, TypeDecorator
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+
+from context_bench.core.errors import StoreUnusable
+
+
+class Unstorable(StoreUnusable):
+    """A value that the database cannot hold; what it holds already and what else is written are as good as before."""
+
 
 #: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two characters.
 _ESCAPE = "\x1a"
@@ -44,6 +51,13 @@ class _AnyText(TypeDecorator[str]):
 TEXT = String().with_variant(_AnyText(), "postgresql")
 #: A whole number of 64 bits; SQLite gives ids only to what is called INTEGER there.
 WHOLE = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class _Packed(LargeBinary):
+    """Bytes that `encoding.pack` made."""
+
+
+PACKED = _Packed()
 
 
 class readable(FunctionElement[str]):

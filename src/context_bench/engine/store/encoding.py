@@ -1,18 +1,24 @@
-"""How values become bytes in the store: JSON that takes anything, compressed where that pays, long texts kept once."""
+"""How values become bytes in the store: JSON that takes anything, compressed where that pays, long texts kept once.
+
+A packed value is a byte that says how, a checksum of four, and the rest. Stores of before have values without a checksum: of them a
+flipped bit is noticed where they cannot be read any more, and in bodies, whose key is a hash of what they say.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from threading import local
 from typing import Any
+from zlib import crc32
 
 import orjson
 import zstandard
 
+from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.familiar import FAMILIAR
 
 #: Texts of this many characters or more become parts of their own, shared by every body that holds them.
@@ -21,9 +27,16 @@ PART = 1024
 _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
 _LISTS = (list, tuple)
-_PLAIN, _ZSTD, _FAMILIAR = b"\x00", b"\x01", b"\x02"
+_CHECKED_FROM = 0xC0  # two flipped bits away from 0, 1 and 2, which say the same of values without a checksum
+_PLAIN, _ZSTD, _FAMILIAR = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
+_CHECKED = frozenset(range(_CHECKED_FROM, _CHECKED_FROM + 3))
+_CHECKSUM = 4  # bytes: CRC-32 of what follows, begun with the first byte
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _tools = local()  # zstd objects are fast to use and slow to make, and belong to one thread
+
+
+class Damaged(StoreUnusable):
+    """A stored value is not what was written. Where it stands is found by whoever reads the store (`damage`)."""
 
 
 def dumps(value: Any) -> bytes:
@@ -43,34 +56,84 @@ def _dumps_odd(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """The value that `dumps` wrote."""
-    return json.loads(data) if data[:1] == b" " else orjson.loads(data)
+    """The value that `dumps` wrote. Raises `Damaged`."""
+    try:
+        return json.loads(data) if data[:1] == b" " else orjson.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        raise Damaged from None
 
 
 def pack(data: bytes) -> bytes:
     """`data`, compressed if that makes it smaller; what a row says of itself by the words that every row uses."""
     if len(data) < _LARGE:
         return _told(data)
-    small: bytes = _ZSTD + _tool("compressor", _compressor).compress(data)
-    return small if len(small) <= len(data) else _PLAIN + data
+    small: bytes = _tool("compressor", _compressor).compress(data)
+    return _with_checksum(_ZSTD, small) if len(small) < len(data) else _with_checksum(_PLAIN, data)
 
 
 @lru_cache(maxsize=1_000)  # many rows say the same of themselves
 def _told(data: bytes) -> bytes:
     if len(data) > _TINY:
-        small: bytes = _FAMILIAR + _tool("teller", _teller).compress(data)
-        if len(small) <= len(data):
-            return small
-    return _PLAIN + data
+        small: bytes = _tool("teller", _teller).compress(data)
+        if len(small) < len(data):
+            return _with_checksum(_FAMILIAR, small)
+    return _with_checksum(_PLAIN, data)
+
+
+def _with_checksum(kind: bytes, data: bytes) -> bytes:
+    return kind + crc32(data, kind[0]).to_bytes(_CHECKSUM, "little") + data
 
 
 def unpack(data: bytes) -> bytes:
-    """What was packed."""
-    kind = data[:1]
-    if kind == _PLAIN:
-        return data[1:]
-    large: bytes = (_tool("listener", _listener) if kind == _FAMILIAR else _tool("expander", _expander)).decompress(data[1:])
-    return large
+    """What was packed. Raises `Damaged` where that is not there any more."""
+    try:
+        kind = data[0]
+        if kind in _CHECKED:  # written out: most of what reading a small value costs
+            rest = data[5:]
+            if crc32(rest, kind).to_bytes(_CHECKSUM, "little") != data[1:5]:
+                raise Damaged
+            kind -= _CHECKED_FROM
+        else:
+            rest = data[1:]
+        if kind == 0:
+            return rest
+        large: bytes = _EXPANDED[kind]().decompress(rest)
+        return large
+    except (zstandard.ZstdError, TypeError, LookupError, MemoryError):
+        raise Damaged from None
+
+
+def sound(data: bytes) -> bool:
+    """Has a packed value its checksum? One without: can it be read?"""
+    try:
+        if data[0] in _CHECKED:
+            return crc32(data[1 + _CHECKSUM :], data[0]).to_bytes(_CHECKSUM, "little") == data[1 : 1 + _CHECKSUM]
+        loads(unpack(data))
+    except (Damaged, TypeError, LookupError):
+        return False
+    return True
+
+
+def unpack_body(key: bytes, data: bytes) -> bytes:
+    """A body or part; without a checksum it must be what its key is a hash of. Raises `Damaged`."""
+    told = unpack(data)
+    if data[0] not in _CHECKED and body_key(told) != key:
+        raise Damaged
+    return told
+
+
+def sound_body(key: bytes, data: bytes) -> bool:
+    """Is a body what was written under its key?"""
+    try:
+        if data[0] in _CHECKED:
+            return sound(data)
+        unpack_body(key, data)
+    except (Damaged, TypeError, LookupError):
+        return False
+    return True
+
+
+_EXPANDED: dict[int, Callable[[], Any]] = {1: lambda: _tool("expander", _expander), 2: lambda: _tool("listener", _listener)}
 
 
 def _tool(name: str, make: Callable[[], Any]) -> Any:
@@ -106,7 +169,7 @@ def _familiar() -> Any:
 
 
 def unpacked(data: bytes | None, default: Any = None) -> Any:
-    """The value in a packed JSON column, `default` where the column is empty."""
+    """The value in a packed JSON column, `default` where the column is empty. Raises `Damaged`."""
     return default if data is None else loads(unpack(data))
 
 
@@ -205,7 +268,7 @@ class _MentionsReference(Exception):
 def parts_in(skeleton: Any) -> Iterator[bytes]:
     """Keys of all parts that a skeleton refers to."""
     if isinstance(skeleton, dict):
-        if _is_reference(skeleton):
+        if is_reference(skeleton):
             yield bytes.fromhex(skeleton[_REFERENCE])
         else:
             for item in skeleton.values():
@@ -218,7 +281,7 @@ def parts_in(skeleton: Any) -> Iterator[bytes]:
 def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
     """The value whose parts were kept apart."""
     if isinstance(skeleton, dict):
-        if _is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
+        if is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
             return parts[key]
         return {key: joined(item, parts) for key, item in skeleton.items()}
     if isinstance(skeleton, list):
@@ -226,6 +289,7 @@ def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
     return skeleton
 
 
-def _is_reference(value: dict[str, Any]) -> bool:
+def is_reference(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping stands for a part that is kept apart."""
     found = value.get(_REFERENCE) if len(value) == 1 else None
     return isinstance(found, str) and len(found) == 32 and all(c in "0123456789abcdef" for c in found)

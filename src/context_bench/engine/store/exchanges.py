@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from context_bench.core.records import Call, Forwarded, Usage, plain
+from context_bench.core.records import Call, Forwarded, plain
+from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine import observe
 from context_bench.engine.store import schema
 from context_bench.engine.store.encoding import unpacked
@@ -15,7 +16,6 @@ from context_bench.engine.store.reading import Stored, bodies_of
 from context_bench.engine.store.store import Store
 
 _WITHOUT_TEXT = ("meta", "hashes")
-_FORWARDED = frozenset(Forwarded.__dataclass_fields__)
 
 
 def behind(store: Store, run: int, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _calls(connection: Connection, outputs: Sequence[int], account: str | None =
     names = Call.__dataclass_fields__
     found: dict[int, list[_Called]] = {}
     for row in rows:
-        values = {name: row[name] for name in names if name in row} | {"usage": _usage(unpacked(row["usage"]))}
+        values = {name: row[name] for name in names if name in row} | {"usage": usage_of(unpacked(row["usage"]))}
         values |= {name: bodies.get(row[name]) for name in ("request", "reply")}
         found.setdefault(row["output"], []).append((Call(**values), row["judge"]))
     return found
@@ -75,18 +75,13 @@ def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list
     bodies = _bodies(connection, rows)
     found: dict[int, list[Forwarded]] = {}
     for row in rows:
-        values = {name: value for name, value in unpacked(row["record"]).items() if name in _FORWARDED}
-        values |= {"mark": None, "usage": _usage(values.get("usage")), "request": bodies.get(row["request"])}
-        found.setdefault(row["output"], []).append(Forwarded(**values))
+        values = unpacked(row["record"]) | {"mark": None, "request": bodies.get(row["request"])}
+        found.setdefault(row["output"], []).append(forwarded_of(values))
     return found
 
 
 def _bodies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[bytes, Any]:
     return bodies_of(connection, {row[name] for row in rows for name in ("request", "reply") if row.get(name) is not None})
-
-
-def _usage(values: Mapping[str, Any] | None) -> Usage | None:
-    return None if values is None else Usage(**{name: values[name] for name in Usage.__dataclass_fields__ if name in values})
 
 
 def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:

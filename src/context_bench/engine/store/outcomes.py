@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine.plan import BODIES_UP_TO, Outcome, PlannedArm, Score, SetUp
 from context_bench.engine.store import schema
@@ -138,6 +139,9 @@ class OutcomeRows:
     def _call(self, of: tuple[int | None, int, int | None, int | None], call: Call, keep: bool) -> tuple[Any, ...]:
         ink = self.serializer
         output, take, evaluator, setup = of
+        for value in (call.started, call.seconds, call.waited, call.ttft, call.cost):
+            if value is not None and real(value) is None:  # not every database refuses it, and one such number spoils every sum
+                raise ValueError(f"a time or price of a call is no finite number, but of type {type(value).__name__}")
         return (
             output,
             self.run,

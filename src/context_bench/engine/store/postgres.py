@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from context_bench.core.errors import MissingExtra, StoreUnusable
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.migrating import checked, migrate
 from context_bench.engine.store.schema import HEAD
 
@@ -80,6 +81,8 @@ class PostgresDatabase:
         except DBAPIError as error:
             said = " ".join(str(error.orig).split())
             code = getattr(error.orig, "sqlstate", None) or ""
+            if _is_of_a_value(error.orig, code):
+                raise Unstorable(f"store {self.name} cannot hold a value: {said}") from error
             lost = error.connection_invalidated or _is_lost(code, said)
             raise (StoreLost if lost else StoreUnusable)(_advice(self.name, self.url, code, said)) from error
 
@@ -108,6 +111,10 @@ class PostgresDatabase:
         """So many ids for new outputs, in rising order; nobody else gets them."""
         drawn = text("SELECT nextval(pg_get_serial_sequence('outputs', 'id')) FROM generate_series(1, :count)")
         return sorted(connection.execute(drawn, {"count": count}).scalars())
+
+    def damage(self, connection: Connection) -> str | None:
+        """Nothing that can be asked from here: a server looks after its own pages."""
+        return None
 
     def shrink(self, engine: Engine) -> None:
         """Let the database use the freed space again; files get shorter where their end is free."""
@@ -173,9 +180,22 @@ class PostgresDatabase:
             raise StoreUnusable(
                 f"store {self.name}: schema {self.schema!r} of that database is another program's; name another with ?schema=NAME"
             )
+        added = connection.execute(text(_ADDED), own).scalar()
+        if added is not None:
+            raise StoreUnusable(
+                f"store {self.name} was changed by another program: it has the trigger or rule {added!r}, which no context-bench makes; "
+                f"remove it if you know what it does, or name another schema with ?schema=NAME"
+            )
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
+# What changes the statements of others: a trigger, or a rule of a table.
+_ADDED = """
+    SELECT tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = :own AND NOT tgisinternal
+    UNION ALL SELECT rulename FROM pg_rules WHERE schemaname = :own
+    LIMIT 1
+"""
 # The server lets go of what a client held that is gone before others have waited for it in vain.
 _CLIENT_GONE = "SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
 # Whatever the server's default is, a commit waits for the disk; more than that ("remote_apply") is kept.
@@ -236,6 +256,13 @@ def _is_lost(code: str, said: str) -> bool:
     if code:
         return code[:2] in ("08", "40") or code in ("55P03", "57P01", "57P02", "57P03", "53300")
     return any(each in said.lower() for each in _GONE)
+
+
+def _is_of_a_value(error: Any, code: str) -> bool:
+    """22: a number out of range and the like; 23502: nothing where something must be; 42804: of another type; 54: too large."""
+    from psycopg import DataError, ProgrammingError
+
+    return code[:2] in ("22", "54") or code in ("23502", "42804", "42846") or (not code and isinstance(error, DataError | ProgrammingError))
 
 
 def _advice(name: str, url: URL, code: str, said: str) -> str:

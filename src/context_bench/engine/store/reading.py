@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, t
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example, plain
 from context_bench.engine.store import schema
-from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpack, unpacked
+from context_bench.engine.store.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
 from context_bench.engine.store.store import Store
 
 CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
@@ -71,8 +71,8 @@ class StoredRows(Sequence[EvalRow]):
                 with self._store.reading() as connection:
                     found = _plan_rows(connection, self._run, arm, last, _MANY)
                     until = (found[-1].position, found[-1].trial) if found else last
-                    scored = _scores_between(connection, self._run, arm, last, until) if found else {}
-                yield from _made(name, found, scored)
+                    made = _made(name, found, _scores_between(connection, self._run, arm, last, until) if found else {})
+                yield from made
                 if len(found) < _MANY:
                     break
                 last = until
@@ -163,15 +163,49 @@ def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]
     for _, trial, example_id, dataset, group, cluster, _, number, error, source, sent, forwarded, latency, usage, wire, metadata in map(
         tuple, found
     ):
-        told = {} if usage is None else unpacked(usage)
-        said = {} if metadata is None else {**known[metadata]}
+        errors = {} if error is None else {"system": error}
+        try:
+            told = {} if usage is None else unpacked(usage)
+            said = {} if metadata is None else {**known[metadata]}
+            seen = {} if wire is None else unpacked(wire)
+            scores = _take_scores(scored.get(number, ()), errors, told, known)
+        except Damaged:
+            told, said, seen, scores = _what_is_whole(number, usage, metadata, wire, scored.get(number, ()), errors)
         if source is not None:
             said["forwarded_source"] = source
-        errors = {} if error is None else {"system": error}
-        scores = _take_scores(scored.get(number, ()), errors, told, known)
         place = (loads(example_id), scores, sent, forwarded, said, latency, dataset, trial, group, cluster)
-        made.append(EvalRow(name, *place, errors, told, {} if wire is None else unpacked(wire)))
+        made.append(EvalRow(name, *place, errors, told, seen))
     return made
+
+
+#: Under this name a row's errors have what of it is damaged in the store.
+DAMAGED = "store"
+
+
+def _what_is_whole(
+    output: int, usage: Any, metadata: Any, wire: Any, scored: Iterable[_Scored], errors: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, float]]:
+    """Usage, metadata, wire and scores of a row as far as they are what was written; its errors name the rest."""
+    whole: dict[str, Any] = {}
+    for name, data in (("usage", usage), ("metadata", metadata), ("wire", wire)):
+        try:
+            whole[name] = {**unpacked(data, {})}
+        except Damaged:
+            whole[name] = {}
+            add_damage(errors, f"outputs id={output} ({name})")
+    scores: dict[str, float] = {}
+    for each in scored:
+        try:
+            scores.update(_take_scores([each], errors, whole["usage"], _Known()))
+        except Damaged:
+            add_damage(errors, f"scores output={output} ({each[1]})")
+    return whole["usage"], whole["metadata"], whole["wire"], scores
+
+
+def add_damage(errors: dict[str, str], place: str) -> None:
+    """Say in a row's errors that something of it is damaged."""
+    before = errors.get(DAMAGED)
+    errors[DAMAGED] = f"Damaged: {place}" if before is None else f"{before}; {place}"
 
 
 class _Known(dict[bytes, dict[str, Any]]):
@@ -246,6 +280,7 @@ class Stored:
     example: Example | None
     output: Example
     scored: tuple[int, ...]  # evaluators (store ids) that judged it without an error
+    whole: bool = True  # example and output are what was written; else the row's errors say which is not
 
     @property
     def processed(self) -> Example:
@@ -322,31 +357,66 @@ def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[Stored]:
 def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[Row[Any]]) -> list[Stored]:
     ids = [row.id for row in chunk]
     o, s = schema.outputs.c, schema.scores.c
-    outputs = {row.id: unpacked(row.output, {}) for row in connection.execute(select(o.id, o.output).where(o.id.in_(ids)))}
+    outputs = {row.id: row.output for row in connection.execute(select(o.id, o.output).where(o.id.in_(ids)))}
     judged: dict[int, tuple[int, ...]] = {}
     for output, evaluator in connection.execute(select(s.output, s.evaluator).where(s.output.in_(ids), s.error.is_(None))):
         judged[output] = (*judged.get(output, ()), evaluator)
-    examples = bodies_of(connection, {row.body for row in chunk if row.body is not None})
+    lost: set[bytes] = set()
+    examples = bodies_of(connection, {row.body for row in chunk if row.body is not None}, lost)
     made = _eval_rows(connection, run, name, chunk)
-    return [
-        Stored(row.id, name, row.position, made[i], examples.get(row.body), outputs[row.id], judged.get(row.id, ()))
-        for i, row in enumerate(chunk)
-    ]
+    whole = []
+    for row, found in zip(chunk, made, strict=True):
+        intact = True
+        try:
+            output = unpacked(outputs[row.id], {})
+        except Damaged:
+            output = {}
+            add_damage(found.errors, f"outputs id={row.id} (output)")
+            intact = False
+        if row.body in lost:
+            add_damage(found.errors, f"bodies key={row.body.hex()} (data)")
+            intact = False
+        whole.append(Stored(row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact))
+    return whole
 
 
-def bodies_of(connection: Connection, keys: Iterable[bytes]) -> dict[bytes, Any]:
-    """The bodies with these keys, parts put back; a key the store does not have is left out."""
-    skeletons = _raw(connection, set(keys))
-    parts = _raw(connection, {part for skeleton in skeletons.values() for part in parts_in(skeleton)})
-    return {key: joined(skeleton, parts) for key, skeleton in skeletons.items()}
+def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | None = None) -> dict[bytes, Any]:
+    """The bodies with these keys, parts put back.
+
+    Raises `Damaged` for one that is not there or not what was written, or whose parts are not; with `lost`, it goes there and is left out.
+    """
+    gone: set[bytes] = set()
+    skeletons = _raw(connection, set(keys), gone)
+    parts = _raw(connection, {part for skeleton in skeletons.values() for part in parts_in(skeleton)}, gone)
+    found: dict[bytes, Any] = {}
+    for key, skeleton in skeletons.items():
+        if gone and not gone.isdisjoint(parts_in(skeleton)):
+            gone.add(key)
+        else:
+            found[key] = joined(skeleton, parts)
+    if gone and lost is None:
+        raise Damaged
+    if lost is not None:
+        lost |= gone
+    return found
 
 
-def _raw(connection: Connection, keys: set[bytes]) -> dict[bytes, Any]:
+def _raw(connection: Connection, keys: set[bytes], gone: set[bytes]) -> dict[bytes, Any]:
+    """Bodies and parts as they are kept; the keys of those that are damaged are added to `gone`."""
     b, found, wanted = schema.bodies.c, {}, sorted(keys)
     for start in range(0, len(wanted), 400):
         for row in connection.execute(select(b.key, b.data).where(b.key.in_(wanted[start : start + 400]))):
-            found[row.key] = loads(unpack(row.data))
+            try:
+                found[row.key] = body(row.key, row.data)
+            except Damaged:
+                gone.add(row.key)
+    gone |= keys - found.keys()
     return found
+
+
+def body(key: bytes, data: bytes) -> Any:
+    """The value of a body or part. Raises `Damaged`."""
+    return loads(unpack_body(key, data))
 
 
 def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[str, Any]]:
@@ -355,8 +425,14 @@ def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[s
     """
     number = rows(store, run, system)._run
     for item in stored(store, number, system):
+        calls: list[dict[str, Any]] = []
+        forwarded: list[dict[str, Any]] = []
         with store.reading() as connection:
-            calls, forwarded = _calls(connection, item.id), _forwarded(connection, item.id)
+            for table, found, read in (("calls", calls, _calls), ("forwarded", forwarded, _forwarded)):
+                try:
+                    found += read(connection, item.id)
+                except Damaged:
+                    add_damage(item.row.errors, f"{table} output={item.id}")
         yield {"row": plain(item.row), "example": item.example, "output": item.output, "calls": calls, "forwarded": forwarded}
 
 

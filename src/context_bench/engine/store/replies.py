@@ -14,7 +14,7 @@ from context_bench.core.ledger import current_ledger
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert
-from context_bench.engine.store.encoding import dumps, pack, unpacked
+from context_bench.engine.store.encoding import Damaged, dumps, pack, unpacked
 from context_bench.engine.store.store import Store
 
 #: Replies held for those who ask the same before the first has been written.
@@ -44,7 +44,10 @@ class StoredReplies:
                 return connection.scalar(query)
 
         found = self._store.insist(work)
-        reply = None if found is None else unpacked(found)
+        try:
+            reply = unpacked(found)
+        except Damaged:  # what can be asked again is
+            return None
         return reply if isinstance(reply, dict) else None
 
     def put(self, key: str, reply: dict[str, Any]) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Table
 
-from context_bench.engine.store.dialects import TEXT, WHOLE
+from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
-HEAD = "0008"
+HEAD = "0009"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -35,8 +35,8 @@ runs = Table(
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("owner", TEXT),  # the process at work on it
-    Column("manifest", LargeBinary, nullable=False),
-    Column("counts", LargeBinary, nullable=False),
+    Column("manifest", PACKED, nullable=False),
+    Column("counts", PACKED, nullable=False),
     sqlite_autoincrement=True,  # a number is never given twice: outputs remember it after their run is purged
 )
 
@@ -113,10 +113,10 @@ outputs = Table(
     Column("output_tokens", WHOLE),
     Column("context_tokens", WHOLE),
     Column("latency", Float),
-    Column("output", LargeBinary, nullable=False),
-    Column("usage", LargeBinary),
-    Column("wire", LargeBinary),
-    Column("metadata", LargeBinary),
+    Column("output", PACKED, nullable=False),
+    Column("usage", PACKED),
+    Column("wire", PACKED),
+    Column("metadata", PACKED),
     Column("setup", WHOLE),  # of its group
 )
 Index("outputs_key", outputs.c.key, outputs.c.run, unique=True)
@@ -143,9 +143,9 @@ scores = Table(
     metadata,
     Column("output", WHOLE, primary_key=True, autoincrement=False),
     Column("evaluator", WHOLE, primary_key=True, autoincrement=False),
-    Column("values", LargeBinary),  # JSON; NULL = does not apply, or failed
+    Column("values", PACKED),  # JSON; NULL = does not apply, or failed
     Column("error", TEXT),
-    Column("usage", LargeBinary),
+    Column("usage", PACKED),
     sqlite_with_rowid=False,
 )
 
@@ -177,7 +177,7 @@ calls = Table(
     Column("sent_tokens", WHOLE),
     Column("exact", Boolean, nullable=False),
     Column("cost", Float),
-    Column("usage", LargeBinary),
+    Column("usage", PACKED),
     Column("finish_reason", TEXT),
     Column("error", TEXT),
     Column("request", LargeBinary(16)),
@@ -194,7 +194,7 @@ forwarded = Table(
     Column("run", WHOLE, nullable=False),
     Column("output", WHOLE),  # NULL, and no set-up: nobody can be named for it
     Column("take", WHOLE, nullable=False),
-    Column("record", LargeBinary, nullable=False),
+    Column("record", PACKED, nullable=False),
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
     Column("setup", WHOLE),
@@ -216,8 +216,8 @@ setups = Table(
     Column("attempt", WHOLE, nullable=False),
     Column("created", Float, nullable=False),
     Column("seconds", Float),  # NULL = it never ended
-    Column("output", LargeBinary),
-    Column("usage", LargeBinary),
+    Column("output", PACKED),
+    Column("usage", PACKED),
     Column("error", TEXT),
     sqlite_autoincrement=True,
 )
@@ -232,7 +232,7 @@ watches = Table(
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("owner", TEXT),  # the process at work on it
-    Column("settings", LargeBinary, nullable=False),
+    Column("settings", PACKED, nullable=False),
     sqlite_autoincrement=True,
 )
 
@@ -244,7 +244,7 @@ watched = Table(
     Column("arm", TEXT, nullable=False),
     Column("session", TEXT, nullable=False),
     Column("turn", WHOLE, nullable=False),
-    Column("record", LargeBinary, nullable=False),
+    Column("record", PACKED, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -264,7 +264,7 @@ replies = Table(
     metadata,
     Column("key", LargeBinary(16), primary_key=True),
     Column("created", Float, nullable=False),
-    Column("reply", LargeBinary, nullable=False),
+    Column("reply", PACKED, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -272,7 +272,7 @@ bodies = Table(
     "bodies",
     metadata,
     Column("key", LargeBinary(16), primary_key=True),
-    Column("data", LargeBinary, nullable=False),
+    Column("data", PACKED, nullable=False),
 )
 
 body_parts = Table(

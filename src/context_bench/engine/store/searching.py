@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Row, select, tuple_
 
 from context_bench.engine.store import schema
 from context_bench.engine.store.browsing import Listed, Place
-from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpack, unpacked
+from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpacked
+from context_bench.engine.store.reading import body
 from context_bench.engine.store.store import Store
 
 MOST_HITS = 1_000
@@ -115,13 +116,13 @@ def _examples(connection: Connection, keys: set[bytes]) -> dict[bytes, dict[str,
     b = schema.bodies.c
     found: dict[bytes, dict[str, Any]] = {}
     for row in connection.execute(select(b.key, b.data).where(b.key.in_(keys))):
-        body = loads(unpack(row.data))
-        if isinstance(body, dict):
-            found[row.key] = {name: body[name] for name in ("question", "answer") if name in body}
-    parts = {key for body in found.values() for key in parts_in(body)}
+        said = body(row.key, row.data)
+        if isinstance(said, dict):
+            found[row.key] = {name: said[name] for name in ("question", "answer") if name in said}
+    parts = {key for each in found.values() for key in parts_in(each)}
     if parts:
-        texts = {row.key: loads(unpack(row.data)) for row in connection.execute(select(b.key, b.data).where(b.key.in_(parts)))}
-        found = {key: joined(body, texts) for key, body in found.items()}
+        texts = {row.key: body(row.key, row.data) for row in connection.execute(select(b.key, b.data).where(b.key.in_(parts)))}
+        found = {key: joined(each, texts) for key, each in found.items()}
     return found
 
 

@@ -17,8 +17,12 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.migrating import checked, migrate
 from context_bench.engine.store.schema import APPLICATION_ID, HEAD
+
+#: A type that it does not know, nothing where something must be, a text or blob that is too large.
+_OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class SqliteFile:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
+            if isinstance(getattr(error, "orig", error), _OF_A_VALUE):
+                raise Unstorable(f"store {self.path} cannot hold a value: {getattr(error, 'orig', error)}") from error
             raise StoreUnusable(_advice(self.path, str(getattr(error, "orig", error)))) from error
         except OSError as error:
             said = error.strerror or error
@@ -119,6 +125,11 @@ class SqliteFile:
         """So many ids for new outputs."""
         last = connection.exec_driver_sql("SELECT max(id) FROM outputs").scalar() or 0
         return list(range(last + 1, last + 1 + count))
+
+    def damage(self, connection: Connection) -> str | None:
+        """What is said of a file whose pages or tables are not in order, `None` where they are."""
+        found = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
+        return None if found == ["ok"] else _advice(self.path, f"malformed: {' · '.join(found)}")
 
     def shrink(self, engine: Engine) -> None:
         """Give space back. Another process with the store open only means that the file stays large."""
@@ -177,7 +188,19 @@ class SqliteFile:
         owner = connection.exec_driver_sql("PRAGMA application_id").scalar()
         if owner != APPLICATION_ID or "alembic_version" not in tables:
             raise StoreUnusable(f"store {self.path} is a database of another program; name another file with --store")
+        self._refuse_additions(connection)
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+
+    def _refuse_additions(self, connection: Connection) -> None:
+        """A trigger changes what is written, a view what is read; a version that we never set was set by somebody else."""
+        added = connection.exec_driver_sql("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").first()
+        version = connection.exec_driver_sql("PRAGMA user_version").scalar()
+        if added is not None or version:
+            what = f"the {added[0]} {added[1]!r}" if added is not None else f"user_version {version}"
+            raise StoreUnusable(
+                f"store {self.path} was changed by another program: it has {what}, which no context-bench makes; "
+                f"remove it if you know what it does, or name another file with --store"
+            )
 
 
 def path_of(where: str | Path) -> Path:

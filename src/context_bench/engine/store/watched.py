@@ -9,18 +9,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import UnknownName
-from context_bench.core.records import Forwarded, Usage
+from context_bench.core.errors import Stop, UnknownName
+from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
+from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.core.watching import Turn
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.serializing import write_bodies
 from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
 
 _TURN = frozenset(field.name for field in fields(Turn))
-_FORWARDED = frozenset(field.name for field in fields(Forwarded))
 _AT_ONCE = 200  # turns read at a time
 
 
@@ -43,21 +44,63 @@ class WatchRecord:
 class WatchLog:
     """Writes one watch. Every `write` is one transaction; when it returns, its records are safe from loss of power."""
 
-    def __init__(self, store: Store, number: int, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.number, self.name = number, name
+    def __init__(self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK) -> None:
+        self.number, self.name, self._settings = number, name, settings
         self._store, self._clock, self._bodies = store, clock, Bodies()
+        self.dropped = 0  # records that could not be stored
+        self.counted = 0  # turns under way, as the store has it
 
-    def write(self, turns: list[Turn]) -> None:
-        """Keep some records."""
+    def write(self, turns: list[Turn], under_way: int | None = None) -> None:
+        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`.
+
+        `under_way`: turns that have begun and are not kept even now, for whoever finds the watch killed.
+        """
         try:
-            self._store.insist(lambda: self._try(turns))
+            self._insist(turns, under_way)
+        except Exception as error:
+            if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                raise
+            for turn in turns:
+                self._write_one(turn, under_way)
+
+    def _write_one(self, turn: Turn, under_way: int | None) -> None:
+        bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
+        for record in (turn, bare):
+            try:
+                return self._insist([record], under_way)
+            except Exception as error:
+                if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                    raise
+        self.dropped += 1
+        return None
+
+    def _insist(self, turns: list[Turn], under_way: int | None) -> None:
+        try:
+            self._store.insist(lambda: self._try(turns, under_way))
         except BaseException:
             self._bodies.dropped()
             raise
         self._bodies.committed()
+        self.counted = self.counted if under_way is None else under_way
 
-    def _try(self, turns: list[Turn]) -> None:
-        w, watches = schema.watched.c, schema.watches
+    def under_way(self, count: int) -> None:
+        """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss of power."""
+
+        def work() -> None:
+            with self._store.writing(durable=False) as connection:
+                connection.execute(self._updated(count))
+
+        self._store.insist(work)
+        self.counted = count
+
+    def _updated(self, under_way: int | None) -> Any:
+        values: dict[str, Any] = {"updated": self._clock.now()}
+        if under_way is not None:
+            values["settings"] = pack(dumps({**self._settings, "under_way": under_way}))
+        return update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+    def _try(self, turns: list[Turn], under_way: int | None) -> None:
+        w = schema.watched.c
         self._bodies.dropped()  # of a try before
         with self._store.writing() as connection:
             first = select(w.number).where(w.watch == self.number, w.number == turns[0].number) if turns else None
@@ -66,13 +109,13 @@ class WatchLog:
             for turn in turns:
                 self._write(connection, turn)
             write_bodies(connection, self._bodies)
-            connection.execute(update(watches).where(watches.c.number == self.number).values(updated=self._clock.now()))
+            connection.execute(self._updated(under_way))
 
     def end(self, settings: dict[str, Any] | None = None) -> None:
         """The watch is over. `settings`: what it says about itself now."""
         values: dict[str, Any] = {"status": DONE, "owner": None, "updated": self._clock.now()}
         if settings is not None:
-            values["settings"] = pack(dumps(settings))
+            values["settings"] = pack(dumps(settings | ({"dropped": self.dropped} if self.dropped else {})))
         ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
 
         def work() -> None:
@@ -117,7 +160,7 @@ def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = Non
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
         made = connection.execute(schema.watches.insert().values(**values, settings=pack(dumps(settings)))).inserted_primary_key
     assert made is not None
-    return WatchLog(store, int(made[0]), chosen, clock)
+    return WatchLog(store, int(made[0]), chosen, settings, clock)
 
 
 def list_watches(store: Store) -> list[WatchRecord]:
@@ -183,20 +226,11 @@ def _told(values: dict[str, Any]) -> dict[str, Any]:
 
 def _turn(values: dict[str, Any]) -> Turn:
     kept = {name: value for name, value in values.items() if name in _TURN}
-    kept["usage"] = _usage(kept.get("usage"))
+    kept["usage"] = usage_of(kept.get("usage"))
     kept["front"] = _forwarded(kept["front"]) if kept.get("front") else None
     kept["calls"] = [_forwarded(call) for call in kept.get("calls", [])]
     return Turn(**kept)
 
 
 def _forwarded(values: dict[str, Any]) -> Forwarded:
-    kept = {name: value for name, value in values.items() if name in _FORWARDED}
-    for name in ("id", "wire", "method", "path"):
-        kept.setdefault(name, "")
-    kept.setdefault("mark", None)
-    kept["usage"] = _usage(kept.get("usage"))
-    return Forwarded(**kept)
-
-
-def _usage(values: Any) -> Usage | None:
-    return Usage(**values) if isinstance(values, dict) else None
+    return forwarded_of({**dict.fromkeys(("id", "wire", "method", "path"), ""), "mark": None, **values})

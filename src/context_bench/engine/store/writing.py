@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, select, update
 
 from context_bench.core.clock import Clock
+from context_bench.core.errors import Stop
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluator, SetUp, Unit
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.encoding import dumps, pack, unpacked
 from context_bench.engine.store.known import Known, Passed, Settled, SourceRow
 from context_bench.engine.store.outcomes import OutcomeRows
@@ -26,6 +28,7 @@ from context_bench.engine.store.store import AT_WORK, Begun, Store, begin_run, e
 __all__ = ["ExampleRow", "Known", "Passed", "Planned", "Writer", "identity_of"]
 
 T = TypeVar("T")
+Work = TypeVar("Work", Outcome, SetUp)
 
 
 @dataclass(slots=True)
@@ -110,6 +113,21 @@ class Writer:
             raise
         self._serializer.bodies.committed()
         return found
+
+    def _write_some(self, done: Sequence[Work], write: Callable[[Connection, Sequence[Work]], None]) -> None:
+        """Write pieces of work in one transaction. Where one of them cannot be stored, each has its own, and that one keeps only why."""
+        try:
+            self._write(lambda connection: write(connection, done))
+        except Exception as error:
+            if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                raise
+            if len(done) > 1:
+                for one in done:
+                    self._write_some([one], write)
+            elif not done or not done[0].forsake(_reason(error)):
+                raise
+            else:
+                self._write_some(done, write)
 
     def _forget(self) -> None:
         """What was gathered for a transaction that was not made."""
@@ -222,7 +240,7 @@ class Writer:
     def commit(self, outcomes: Sequence[Outcome]) -> None:
         """Write a batch of outcomes in one transaction; when this returns they are durable and have their ids."""
         now = self.clock.now()
-        self._write(lambda connection: self._outcomes.commit(connection, outcomes, now))
+        self._write_some(outcomes, lambda connection, some: self._outcomes.commit(connection, some, now))
 
     def unmatched(self, records: list[Forwarded]) -> None:
         """Keep requests that nobody can be named for."""
@@ -256,4 +274,13 @@ class Writer:
 
     def end_setup(self, setup: SetUp) -> None:
         """Write down, durably, what came of it."""
-        self._write(lambda connection: self._outcomes.end_setup(connection, setup))
+        self._write_some([setup], lambda connection, _: self._outcomes.end_setup(connection, setup))
+
+
+def _reason(error: Exception) -> str:
+    """Why a value cannot be stored, without the statement that was tried."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of objects of somebody else's
+        said = type(error).__name__
+    return said[:300]

@@ -11,14 +11,15 @@ from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.core.keys import canonical_json
+from context_bench.core.numbers import count
 from context_bench.core.records import Usage
+from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
     OBJECT,
     Reply,
     arguments_text,
     arguments_value,
-    as_count,
     as_dict,
     as_list,
     as_str,
@@ -141,21 +142,6 @@ def _document_texts(block: Mapping[str, Any]) -> list[Part]:
     return []
 
 
-def usage_of(raw: Any) -> Usage | None:
-    """Usage in our sense: Anthropic's `input_tokens` leaves the cached parts out, ours holds them."""
-    if not isinstance(raw, OBJECT) or not raw:
-        return None
-    plain = as_count(raw.get("input_tokens"))
-    read, write = as_count(raw.get("cache_read_input_tokens")), as_count(raw.get("cache_creation_input_tokens"))
-    return Usage(
-        input_tokens=None if plain is None else plain + (read or 0) + (write or 0),
-        output_tokens=as_count(raw.get("output_tokens")),
-        cache_read=read,
-        cache_write=write,
-        cache_write_1h=as_count(as_dict(raw.get("cache_creation")).get("ephemeral_1h_input_tokens")) or None,
-    )
-
-
 def parse_reply(body: Any) -> Reply:
     """A `message` object."""
     body = require_body(body, expects="'content'")
@@ -168,7 +154,7 @@ def parse_reply(body: Any) -> Reply:
     reply = builder.reply()
     reply.finish_reason = _stop(body.get("stop_reason"))
     reply.model = as_str(body.get("model"))
-    reply.usage, reply.raw_usage = usage_of(body.get("usage")), as_dict(body.get("usage")) or None
+    reply.usage, reply.raw_usage = usage_of(body.get("usage"), ANTHROPIC), as_dict(body.get("usage")) or None
     return reply
 
 
@@ -231,7 +217,7 @@ class Stream:
         self._builder = _Builder()
         self._head = Reply()
         self._usage: dict[str, Any] = {}
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
 
     @property
@@ -239,12 +225,13 @@ class Stream:
         """What has arrived so far."""
         reply = self._builder.reply()
         reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
-        reply.usage, reply.raw_usage = usage_of(self._usage), dict(self._usage) or None
+        reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
         return reply
 
     def event(self, name: str, data: str) -> None:
         """Take one event; pings and unknown events are passed over."""
         if data.strip() == "[DONE]":
+            self.over = True
             return
         body = load_json(data)
         if not isinstance(body, OBJECT):
@@ -263,7 +250,7 @@ class Stream:
             self._head.finish_reason = _stop(as_dict(body.get("delta")).get("stop_reason")) or self._head.finish_reason
             self._bill(as_dict(body.get("usage")))
         elif kind == "message_stop":
-            self.complete = True
+            self.complete = self.over = True
         elif kind == "error" or body.get("error"):
             self.error = self.error or error_text(body.get("error") or body)
 
@@ -271,7 +258,7 @@ class Stream:
         """Counts are running totals; where two events differ the larger one holds (some servers send 0 in one of them)."""
         for key, value in usage.items():
             known = self._usage.get(key)
-            if as_count(value) is not None and as_count(known) is not None:
+            if count(value) is not None and count(known) is not None:
                 self._usage[key] = max(value, known)
             elif value is not None:
                 self._usage[key] = value

@@ -7,13 +7,13 @@ from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
+from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.shared import (
     CREATED,
     OBJECT,
     Reply,
     arguments_text,
-    as_count,
     as_dict,
     as_list,
     as_str,
@@ -97,20 +97,6 @@ def _reply_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**call, "arguments": arguments_text(call["arguments"])} for call in map(tool_call, raw)]
 
 
-def usage_of(raw: Any) -> Usage | None:
-    """Usage as OpenAI counts it: `prompt_tokens` holds the cached ones too."""
-    if not isinstance(raw, OBJECT) or not raw:
-        return None
-    prompt, completion = as_dict(raw.get("prompt_tokens_details")), as_dict(raw.get("completion_tokens_details"))
-    return Usage(
-        input_tokens=as_count(raw.get("prompt_tokens")),
-        output_tokens=as_count(raw.get("completion_tokens")),
-        cache_read=as_count(prompt.get("cached_tokens")),
-        cache_write=as_count(prompt.get("cache_write_tokens")),
-        reasoning_tokens=as_count(completion.get("reasoning_tokens")),
-    )
-
-
 def parse_reply(body: Any) -> Reply:
     """The first choice of a chat completion."""
     body = require_body(body, expects="'choices'")
@@ -133,7 +119,7 @@ def parse_reply(body: Any) -> Reply:
         text=joined(parts, "text"),
         tool_calls=_reply_calls(message),
         finish_reason=as_str(choice.get("finish_reason")),
-        usage=usage_of(body.get("usage")),
+        usage=usage_of(body.get("usage"), OPENAI_CHAT),
         model=as_str(body.get("model")),
         refusal=as_str(message.get("refusal")) or joined(parts, "refusal"),
         reasoning=as_str(message.get("reasoning_content")) or as_str(message.get("reasoning")),
@@ -147,14 +133,14 @@ class Stream:
 
     def __init__(self) -> None:
         self.reply = Reply()
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
         self._calls: dict[int, dict[str, Any]] = {}
 
     def event(self, name: str, data: str) -> None:
-        """Take one chunk; `[DONE]` may come once, twice or never."""
+        """Take one chunk; `[DONE]` may come or not."""
         if data.strip() == "[DONE]":
-            self.complete = True
+            self.complete = self.over = True
             return
         chunk = load_json(data)
         if not isinstance(chunk, OBJECT):
@@ -165,7 +151,7 @@ class Stream:
         reply = self.reply
         reply.model = reply.model or as_str(chunk.get("model")) or None
         if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
-            reply.usage, reply.raw_usage = usage_of(chunk["usage"]), dict(chunk["usage"])
+            reply.usage, reply.raw_usage = usage_of(chunk["usage"], OPENAI_CHAT), dict(chunk["usage"])
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, OBJECT) and not choice.get("index"):

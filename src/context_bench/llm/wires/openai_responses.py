@@ -11,6 +11,7 @@ from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
+from context_bench.core.usage import OPENAI_RESPONSES, usage_of
 from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.wires.openai_chat import content_parts
 from context_bench.llm.wires.shared import (
@@ -18,7 +19,6 @@ from context_bench.llm.wires.shared import (
     OBJECT,
     Reply,
     arguments_text,
-    as_count,
     as_dict,
     as_list,
     as_str,
@@ -85,20 +85,6 @@ def _reasoning_texts(item: Mapping[str, Any]) -> list[str]:
     return [part["text"] for part in parts if isinstance(part.get("text"), str)]
 
 
-def usage_of(raw: Any) -> Usage | None:
-    """Usage as OpenAI counts it: `input_tokens` holds the cached ones too."""
-    if not isinstance(raw, OBJECT) or not raw:
-        return None
-    given, made = as_dict(raw.get("input_tokens_details")), as_dict(raw.get("output_tokens_details"))
-    return Usage(
-        input_tokens=as_count(raw.get("input_tokens")),
-        output_tokens=as_count(raw.get("output_tokens")),
-        cache_read=as_count(given.get("cached_tokens")),
-        cache_write=as_count(given.get("cache_write_tokens")),
-        reasoning_tokens=as_count(made.get("reasoning_tokens")),
-    )
-
-
 def parse_reply(body: Any) -> Reply:
     """A `response` object."""
     body = require_body(body, expects="'output'")
@@ -109,7 +95,7 @@ def parse_reply(body: Any) -> Reply:
         raise BadReply(f"Unexpected response: the response's status is {body['status']!r}")
     reply = _read_output(map(as_dict, output))
     reply.model = as_str(body.get("model"))
-    reply.usage, reply.raw_usage = usage_of(body.get("usage")), as_dict(body.get("usage")) or None
+    reply.usage, reply.raw_usage = usage_of(body.get("usage"), OPENAI_RESPONSES), as_dict(body.get("usage")) or None
     reply.finish_reason = _finish_reason(body, reply)
     return reply
 
@@ -155,7 +141,7 @@ class Stream:
         self._items: dict[int, dict[str, Any]] = {}
         self._final: Reply | None = None
         self._model: str | None = None
-        self.started = self.complete = False
+        self.started = self.complete = self.over = False
         self.error: str | None = None
 
     @property
@@ -193,6 +179,7 @@ class Stream:
     def event(self, name: str, data: str) -> None:
         """Take one event; unknown ones are passed over."""
         if data.strip() == "[DONE]":
+            self.over = True
             return
         body = load_json(data)
         if not isinstance(body, OBJECT):
@@ -201,6 +188,7 @@ class Stream:
         if kind in ("response.completed", "response.incomplete"):
             self._end(as_dict(body.get("response")))
         elif kind == "response.failed":
+            self.over = True
             failed = as_dict(body.get("response"))
             self.error = self.error or error_text(failed.get("error") or "the response failed")
         elif kind in ("response.created", "response.in_progress"):
@@ -230,7 +218,7 @@ class Stream:
             self.started = True
 
     def _end(self, response: dict[str, Any]) -> None:
-        self.complete = True
+        self.complete = self.over = True
         if not isinstance(response.get("output"), list):
             response = {**response, "output": []}
         self._final = parse_reply(response)

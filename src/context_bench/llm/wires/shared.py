@@ -17,7 +17,7 @@ from context_bench.core.wire import Part, WireRequest
 
 #: What a JSON object may be: nearly always the first, and to ask for the second only takes ten times as long.
 OBJECT = (dict, Mapping)
-_LISTS, _NUMBERS = (list, tuple), (int, float)
+_LISTS = (list, tuple)
 #: Rendered replies carry one fixed date, so that equal requests get byte-equal replies.
 CREATED = 1_700_000_000
 
@@ -29,6 +29,7 @@ class Reply:
     `text`: the answer, `None` if the reply has none (null content, only tool calls). `tool_calls`: `{"id", "name", "arguments"}` with
     `arguments` as JSON text. `finish_reason` in OpenAI's words: `stop`, `length`, `tool_calls`, `content_filter`; anything else as sent.
     `raw_usage`: the provider's own usage object. `logprobs`: as an OpenAI chat completion tells them, where they were asked for.
+    `after_done`: what a stream sent after its end, none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
     """
 
     text: str | None = None
@@ -40,6 +41,7 @@ class Reply:
     reasoning: str | None = None
     raw_usage: dict[str, Any] | None = field(default=None, compare=False)
     logprobs: Any = field(default=None, compare=False)
+    after_done: dict[str, Any] | None = field(default=None, compare=False)
 
 
 class StreamState(Protocol):
@@ -47,6 +49,7 @@ class StreamState(Protocol):
 
     started: bool
     complete: bool
+    over: bool  # the event has come after which there is nothing more of the reply
     error: str | None
 
     @property
@@ -73,13 +76,6 @@ def as_list(value: Any) -> list[Any]:
 def as_str(value: Any) -> str | None:
     """`value` if it is text."""
     return value if isinstance(value, str) else None
-
-
-def as_count(value: Any) -> int | None:
-    """`value` if it is a count of tokens (whole, not negative)."""
-    if value is None or isinstance(value, bool) or not isinstance(value, _NUMBERS) or value != value or value < 0 or value == float("inf"):
-        return None
-    return int(value)
 
 
 def params_of(body: Mapping[str, Any], *taken: str) -> dict[str, Any]:

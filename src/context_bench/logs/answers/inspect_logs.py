@@ -12,11 +12,13 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.core.records import Example, Usage
+from context_bench.core.numbers import count, duration, moment, money, score
+from context_bench.core.records import Example
 from context_bench.core.unreadable import FAULTS
-from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, number, texts, trial_of
+from context_bench.core.usage import INSPECT, usage_of
+from context_bench.logs.answers.record import LETTERS, NO_TRIAL, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
 from context_bench.logs.source import DOCUMENT_LIMIT, Source
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 SOURCE = "inspect"
 _ATTACHED = "attachment://"
@@ -168,12 +170,15 @@ def _answers(log: AnswerLog, header: dict[str, Any], samples: Iterator[Any]) -> 
         if not isinstance(sample, dict):
             skipped["no sample"] += 1
             continue
-        yield _answer(about, _resolved(sample), position, skipped)
+        if (trial := trial_of(sample.get("epoch"), 1)) is None:
+            skipped[NO_TRIAL] += 1
+        else:
+            yield _answer(about, _resolved(sample), position, skipped, trial)
         log.skipped = dict(skipped)
     log.skipped = dict(skipped)
 
 
-def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str]) -> RecordedAnswer:
+def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str], trial: int) -> RecordedAnswer:
     own = _mapping(_mapping(about.get("metadata")).get("context_bench"))
     output = _mapping(sample.get("output"))
     model = text(about.get("model")) or text(output.get("model")) or "unknown"
@@ -181,16 +186,16 @@ def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skippe
     return RecordedAnswer(
         system=text(own.get("system")) or model,
         example=_own_example(sample) if own else _example(about, sample, position),
-        trial=trial_of(sample.get("epoch"), 1),
+        trial=trial,
         output={**_mapping(kept.get("output")), **_output(output)},
         error=_error(sample.get("error")),
         scores=_scores(_mapping(sample.get("scores")), skipped),
-        usage=_usage(sample, output, model),
+        usage=usage_of(_used(sample, output, model), INSPECT),
         model=text(own.get("model")) or model,
-        cost=_cost(sample, output, model),
+        cost=money(_used(sample, output, model).get("total_cost")),
         sent_tokens=count(kept.get("input_tokens")),
-        latency=next((found for key in ("working_time", "total_time") if (found := number(sample.get(key))) is not None), None),
-        started=seconds(sample.get("started_at")),
+        latency=next((found for key in ("working_time", "total_time") if (found := duration(sample.get(key))) is not None), None),
+        started=moment(sample.get("started_at")),
         finish_reason=_finish(output),
         shape=text(_mapping(kept.get("row")).get("shape")),
     )
@@ -273,8 +278,8 @@ def _error(error: Any) -> str | None:
 def _scores(scores: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     """Every value of every scorer that means a number. What means none is left out, never 0."""
     found: dict[str, float] = {}
-    for scorer, score in scores.items():
-        value = score.get("value") if isinstance(score, dict) else score
+    for scorer, told in scores.items():
+        value = told.get("value") if isinstance(told, dict) else told
         for name, item in value.items() if isinstance(value, dict) else [(None, value)]:
             grade = _grade(item)
             if grade is None:
@@ -286,11 +291,11 @@ def _scores(scores: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
 
 def _grade(value: Any) -> float | None:
     if not isinstance(value, str):
-        return number(value)
+        return score(value)
     if (known := _GRADES.get(value, _GRADES.get(value.lower()) if len(value) > 1 else None)) is not None:
         return known
     try:
-        return number(float(value))
+        return score(float(value))
     except ValueError:
         return None
 
@@ -303,20 +308,6 @@ def _used(sample: dict[str, Any], output: dict[str, Any], model: str) -> dict[st
     if output.get("usage"):
         return _mapping(output["usage"])
     return _mapping(next(iter(models.values()))) if len(models) == 1 else {}
-
-
-def _usage(sample: dict[str, Any], output: dict[str, Any], model: str) -> Usage | None:
-    """Tokens as we count them: the input includes what came from or went into a cache, which Inspect counts apart."""
-    told = _used(sample, output, model)
-    read_, written = count(told.get("input_tokens_cache_read")), count(told.get("input_tokens_cache_write"))
-    fresh = count(told.get("input_tokens"))
-    whole = None if fresh is None else fresh + (read_ or 0) + (written or 0)
-    found = Usage(whole, count(told.get("output_tokens")), read_, written, count(told.get("reasoning_tokens")))
-    return found if found != Usage() else None
-
-
-def _cost(sample: dict[str, Any], output: dict[str, Any], model: str) -> float | None:
-    return number(_used(sample, output, model).get("total_cost"))
 
 
 def _mapping(value: Any) -> dict[str, Any]:

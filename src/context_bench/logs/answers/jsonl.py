@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import count, duration, money, scores
 from context_bench.core.records import Example
-from context_bench.logs.answers.record import AnswerLog, RecordedAnswer, golds, id_of, number, numbers, texts, trial_of, usage_of
+from context_bench.core.usage import ROW, usage_of
+from context_bench.logs.answers.record import NO_TRIAL, AnswerLog, RecordedAnswer, golds, id_of, texts, trial_of
 from context_bench.logs.source import Source
-from context_bench.logs.values import count, text
+from context_bench.logs.values import text
 
 SOURCE = "jsonl"
 _ANSWERED = ("response", "error", "errors", "output")
@@ -48,13 +50,16 @@ def _answers(log: AnswerLog, source: Source) -> Iterator[RecordedAnswer]:
         if not isinstance(value, dict) or not any(key in value for key in _ANSWERED):
             skipped["no answer"] += 1
             continue
+        if (trial := trial_of(value.get("trial"))) is None:
+            skipped[NO_TRIAL] += 1
+            continue
         system = text(value.get("system")) or text(value.get("model")) or "recorded"
         position = positions[system] = positions.get(system, -1) + 1
-        yield _answer(value, system, position, source.path.stem)
+        yield _answer(value, system, position, source.path.stem, trial)
     log.skipped = dict(skipped + Counter(source.skipped_counts()))
 
 
-def _answer(value: dict[str, Any], system: str, position: int, stem: str) -> RecordedAnswer:
+def _answer(value: dict[str, Any], system: str, position: int, stem: str, trial: int) -> RecordedAnswer:
     given = value.get("usage")
     usage: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     given = value.get("metadata")
@@ -63,15 +68,15 @@ def _answer(value: dict[str, Any], system: str, position: int, stem: str) -> Rec
     return RecordedAnswer(
         system=system,
         example=_example(value, position, stem),
-        trial=trial_of(value.get("trial")),
+        trial=trial,
         output=_output(value),
         error=_error(value),
-        scores=numbers(value.get("scores")),
-        usage=usage_of(usage),
+        scores=scores(value.get("scores")),
+        usage=usage_of(usage, ROW),
         model=model or system,
-        cost=number(usage.get("cost")),
+        cost=money(usage.get("cost")),
         sent_tokens=count(value.get("input_tokens")),
-        latency=number(value.get("latency")),
+        latency=duration(value.get("latency")),
         finish_reason=text(value.get("finish_reason")) or text(metadata.get("finish_reason")),
         shape=text(metadata.get("shape")),
     )

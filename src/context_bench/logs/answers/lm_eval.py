@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import score
 from context_bench.core.records import Example
-from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, number, texts
+from context_bench.logs.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
 from context_bench.logs.source import Place, Source
 from context_bench.logs.values import text
 
@@ -197,7 +198,7 @@ def _likelihoods(entry: dict[str, Any]) -> list[float] | None:
             return None
         try:
             likely = float(pair[0])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         found.append(likely)
     return found or None
@@ -211,7 +212,7 @@ def _scores(entry: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     suffix = f".{filtered}" if filtered and filtered != "none" else ""
     found: dict[str, float] = {}
     for name in names:
-        value = number(entry.get(name)) if isinstance(name, str) else None
+        value = score(entry.get(name)) if isinstance(name, str) else None
         if value is None:
             skipped["a score that is no number"] += 1
         else:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
-from context_bench.logs.values import count
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -51,23 +50,6 @@ class AnswerLog:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
-def number(value: Any) -> float | None:
-    """A finite number, truth values as 0 and 1; `None` for anything else."""
-    if isinstance(value, bool | int | float):
-        try:
-            found = float(value)
-        except OverflowError:
-            return None
-        return found if math.isfinite(found) else None
-    return None
-
-
-def numbers(values: Any) -> dict[str, float]:
-    """The entries of a mapping that are finite numbers."""
-    pairs = values.items() if isinstance(values, Mapping) else ()
-    return {str(name): found for name, value in pairs if (found := number(value)) is not None}
-
-
 def texts(value: Any) -> list[str]:
     """A text, a number, or a list of them, as texts."""
     if isinstance(value, list):
@@ -85,10 +67,13 @@ def golds(example: Example, targets: list[str]) -> None:
         example["answers"] = targets
 
 
-def trial_of(value: Any, first: int = 0) -> int:
-    """A trial counted from 0, of a number counted from `first`."""
+NO_TRIAL = "a trial that no run has"
+
+
+def trial_of(value: Any, first: int = 0) -> int | None:
+    """A trial counted from 0, of a number counted from `first`; 0 where none is told, `None` for one beyond all that can be stored."""
     found = count(value)
-    return 0 if found is None else max(0, found - first)
+    return None if found is None and type(value) is int and value > MOST else max(0, (found or 0) - first)
 
 
 def id_of(value: Any, position: int) -> str | int:
@@ -96,17 +81,3 @@ def id_of(value: Any, position: int) -> str | int:
     if isinstance(value, str | int) and not isinstance(value, bool):
         return value
     return position if value is None else str(value)
-
-
-def usage_of(values: Any) -> Usage | None:
-    """Tokens by the names of our own rows, or by OpenAI's; `None` where nothing is told."""
-    if not isinstance(values, Mapping):
-        return None
-    found = Usage(
-        count(values.get("input_tokens", values.get("prompt_tokens"))),
-        count(values.get("output_tokens", values.get("completion_tokens"))),
-        count(values.get("cache_read")),
-        count(values.get("cache_write")),
-        count(values.get("reasoning_tokens")),
-    )
-    return found if found != Usage() else None

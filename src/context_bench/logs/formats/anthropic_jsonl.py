@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.conversation import reply_message
+from context_bench.core.numbers import moment
 from context_bench.core.session import Session
-from context_bench.logs.claude import usage_of
+from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.logs.requests import Logged, request_and_reply, sessions_of, told_session
 from context_bench.logs.source import Source
-from context_bench.logs.values import seconds
 
 NAME = "anthropic-jsonl"
 _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document")
@@ -43,8 +43,8 @@ def read(value: Any) -> Logged | str:
         wire="anthropic",
         body=body,
         reply=reply_message("anthropic", inner),
-        usage=usage_of(inner.get("usage")) if inner is not None else None,
-        at=seconds(row.get("timestamp")),
+        usage=usage_of(inner.get("usage"), ANTHROPIC) if inner is not None else None,
+        at=moment(row.get("timestamp")),
         told=told_session(row, body),
         whole=inner is None and len(messages) > 1 and messages[-1].get("role") == "assistant" and "model" not in body,
         meta={"line_id": row["id"]} if isinstance(row.get("id"), str | int) else {},

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.session import Session
-from context_bench.logs.claude import Thread, usage_of
+from context_bench.core.usage import ANTHROPIC, usage_of
+from context_bench.logs.claude import Thread
 from context_bench.logs.source import Source
 from context_bench.logs.values import text
 
@@ -68,7 +69,7 @@ def _take(value: Any, runs: dict[str, _Run], fallback: str) -> str | None:
     if kind == "result":
         run = runs.setdefault(ident, _Run(ident))
         run.meta["result"] = {name: value[name] for name in _RESULT if value.get(name) is not None}
-        run.meta["usage"] = usage_of(value.get("usage"))
+        run.meta["usage"] = usage_of(value.get("usage"), ANTHROPIC)
         return None
     message = value.get("message")
     if kind not in ("user", "assistant") or not isinstance(message, Mapping):

@@ -10,7 +10,7 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json
 from context_bench.core.session import Session
-from context_bench.logs.formats.openai_jsonl import usage_of
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.responses import Rollout
 from context_bench.logs.source import Source
 from context_bench.logs.values import text
@@ -48,7 +48,7 @@ def _take(value: Any, rollout: Rollout, meta: dict[str, Any]) -> str | None:
     if kind == "item.completed" and isinstance(item, Mapping):
         return _item(item, rollout)
     if kind == "turn.completed":
-        if (usage := usage_of(value.get("usage"))) is not None:
+        if (usage := usage_of(value.get("usage"), OPENAI)) is not None:
             meta["usage"] = meta["usage"] + usage if "usage" in meta else usage
         return None
     return f"type {str(kind)[:40]}"

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import moment
 from context_bench.core.session import Session
-from context_bench.logs.formats.openai_jsonl import usage_of
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.responses import Rollout
 from context_bench.logs.source import Source
-from context_bench.logs.values import seconds, text
+from context_bench.logs.values import text
 
 NAME = "codex-rollout"
 _MADE = ("reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call")
@@ -48,7 +49,7 @@ def _take(value: Any, rollout: Rollout, meta: dict[str, Any]) -> str | None:
         return "no payload"
     kind = value.get("type")
     if kind == "response_item":
-        return _item(dict(payload), rollout, seconds(value.get("timestamp")))
+        return _item(dict(payload), rollout, moment(value.get("timestamp")))
     if kind == "session_meta":
         _opened(payload, rollout, meta)
     elif kind == "turn_context":
@@ -98,6 +99,6 @@ def _history(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _counted(info: Any, rollout: Rollout, meta: dict[str, Any]) -> None:
     if isinstance(info, Mapping):
-        rollout.billed(usage_of(info.get("last_token_usage")))
-        if (total := usage_of(info.get("total_token_usage"))) is not None:
+        rollout.billed(usage_of(info.get("last_token_usage"), OPENAI))
+        if (total := usage_of(info.get("total_token_usage"), OPENAI)) is not None:
             meta["usage"] = total

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.conversation import reply_message
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
 from context_bench.core.session import Session
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.requests import Logged, request_and_reply, sessions_of, told_session
 from context_bench.logs.source import Source
-from context_bench.logs.values import count, seconds
 
 NAME = "openai-jsonl"
 _BODY = frozenset({"messages", "tools", "functions", "tool_choice", "parallel_tool_calls", "response_format", "temperature", "max_tokens"})
@@ -47,8 +47,8 @@ def read(value: Any) -> Logged | str:
         wire=wire,
         body=body,
         reply=reply,
-        usage=usage_of(inner.get("usage")) if inner is not None else None,
-        at=seconds(row.get("timestamp")),
+        usage=usage_of(inner.get("usage"), OPENAI) if inner is not None else None,
+        at=moment(row.get("timestamp")),
         told=told_session(row, body),
         whole=wire == "openai-chat" and reply is None and _finished(body["messages"]),
         meta={"line_id": row["id"]} if isinstance(row.get("id"), str | int) else {},
@@ -69,23 +69,3 @@ def wire_of_body(body: Mapping[str, Any]) -> str | None:
 
 def _finished(messages: list[Any]) -> bool:
     return len(messages) > 1 and messages[-1].get("role") == "assistant"
-
-
-def usage_of(raw: Any) -> Usage | None:
-    """Usage as either OpenAI wire tells it (cached tokens are part of the prompt)."""
-    if not isinstance(raw, Mapping):
-        return None
-    given: Mapping[str, Any] = next(
-        (raw[name] for name in ("prompt_tokens_details", "input_tokens_details") if isinstance(raw.get(name), Mapping)), {}
-    )
-    made: Mapping[str, Any] = next(
-        (raw[name] for name in ("completion_tokens_details", "output_tokens_details") if isinstance(raw.get(name), Mapping)), {}
-    )
-    usage = Usage(
-        input_tokens=count(raw.get("prompt_tokens", raw.get("input_tokens"))),
-        output_tokens=count(raw.get("completion_tokens", raw.get("output_tokens"))),
-        cache_read=count(given.get("cached_tokens", raw.get("cached_input_tokens"))),
-        cache_write=count(given.get("cache_write_tokens")),
-        reasoning_tokens=count(made.get("reasoning_tokens", raw.get("reasoning_output_tokens"))),
-    )
-    return None if usage == Usage() else usage

@@ -10,11 +10,12 @@ from typing import Any
 
 from context_bench.core.conversation import ITEMS, WIRES, reply_message
 from context_bench.core.keys import hash_text
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
 from context_bench.core.session import Session
+from context_bench.core.usage import usage_of
 from context_bench.logs.requests import NO_BODY, Logged, sessions_of, told_session
 from context_bench.logs.source import Source
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "tap-records"
 _FIELDS = frozenset({"matched_by", "wire", "bytes_in", "facts"})
@@ -52,18 +53,11 @@ def read(value: Any) -> Logged | str:
         wire=wire,
         body=dict(body),
         reply=reply_message(wire, value.get("reply")),
-        usage=_usage(value.get("usage")),
+        usage=usage_of(value.get("usage")),
         model=text(value.get("model")),
-        at=seconds(value.get("started")),
+        at=moment(value.get("started")),
         headers=headers,
         path=text(value.get("path")) or "",
         told=f"mark-{hash_text(mark, 12)}" if mark else told_session(body),
         meta={"policy": facts["policy"]},
     )
-
-
-def _usage(raw: Any) -> Usage | None:
-    if not isinstance(raw, Mapping):
-        return None
-    names = ("input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning_tokens", "cache_write_1h")
-    return Usage(**{name: count(raw.get(name)) for name in names})

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from context_bench.core.numbers import score
 from context_bench.logs.solved.record import Outcome, first_object, mapping
 from context_bench.logs.source import Source
 
@@ -54,4 +55,4 @@ def _reward(row: dict[str, Any]) -> float | None:
     value = rewards.get("reward", verdict.get("reward", row.get("reward")))
     if value is None and len(rewards) == 1:
         value = next(iter(rewards.values()))
-    return float(value) if isinstance(value, int | float) else None
+    return score(value)

@@ -8,12 +8,13 @@ from typing import Any
 
 from context_bench.core.account import is_placeholder
 from context_bench.core.conversation import reply_message
+from context_bench.core.numbers import moment
 from context_bench.core.records import Usage
 from context_bench.core.session import RecordedReply, reply_tokens
 from context_bench.core.tokens import counter_for
-from context_bench.logs.claude import usage_of
+from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
-from context_bench.logs.values import seconds, text
+from context_bench.logs.values import text
 
 _USES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
@@ -45,7 +46,7 @@ class ClaudeRun:
         if name is None or name != self._answer:
             record.turns, self._answer = record.turns + 1, name
             record.processed = self._processed
-        if (usage := usage_of(message.get("usage"))) is not None:
+        if (usage := usage_of(message.get("usage"), ANTHROPIC)) is not None:
             key = name or f"line {record.turns}"
             old = self._usage.get(key)
             self._usage[key] = new = _larger(old, usage)
@@ -54,7 +55,7 @@ class ClaudeRun:
         if (model := text(message.get("model"))) is not None:
             record.head.model = record.head.model or model
             self._models.setdefault(model)
-        t = record.at(seconds(line.get("timestamp")))
+        t = record.at(moment(line.get("timestamp")))
         for block in map(mapping, sequence(message.get("content"))):
             if block.get("type") in _USES and record.find(block.get("id")) is None:
                 where = text(line.get("uuid"))
@@ -62,7 +63,7 @@ class ClaudeRun:
 
     def user(self, line: Mapping[str, Any], message: Mapping[str, Any], structured: Any) -> None:
         """A line with a prompt or with results of tools."""
-        self.recording.at(seconds(line.get("timestamp")))
+        self.recording.at(moment(line.get("timestamp")))
         blocks = [
             block for block in map(mapping, sequence(message.get("content"))) if block.get("type") in ("tool_result", "mcp_tool_result")
         ]

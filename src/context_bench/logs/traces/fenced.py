@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.numbers import whole
 from context_bench.logs.traces.recording import Recording
 from context_bench.logs.transcripts.claims import spans as spans
-from context_bench.logs.values import parsed, texts, whole
+from context_bench.logs.values import parsed, texts
 
 FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```", re.S)
 _EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)

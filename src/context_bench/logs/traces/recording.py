@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import money as money
+from context_bench.core.numbers import whole as whole
 from context_bench.core.records import Usage
 from context_bench.core.trace import Trace
 from context_bench.logs.source import Source
@@ -16,11 +18,9 @@ from context_bench.logs.traces.folders import folder_before
 from context_bench.logs.transcripts.claims import claim as claim
 from context_bench.logs.transcripts.record import ToolCall as ToolCall
 from context_bench.logs.values import mapping as mapping
-from context_bench.logs.values import money as money
 from context_bench.logs.values import parsed as parsed
 from context_bench.logs.values import sequence as sequence
 from context_bench.logs.values import texts as texts
-from context_bench.logs.values import whole as whole
 
 
 @dataclass

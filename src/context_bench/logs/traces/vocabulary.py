@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import MOST_LINE, line
 from context_bench.core.tables import load_toml
 from context_bench.core.trace import Ranges
 
 ToolKind = Literal["read", "search", "list", "edit", "exec", "none"]
 _KINDS = ("read", "search", "list", "edit", "exec", "none")
 #: Stands for the end of a file whose length nobody told; every measure cuts ranges at the file's end.
-END = 2**31 - 1
+END = MOST_LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ class RangeKeys:
             pair = arguments.get(self.pair)
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 return None
-            first, last = _number(pair[0]), _number(pair[1])
+            first, last = line(pair[0]), line(pair[1])
             return None if first is None else _ordered(first + 1 - self.base, last)
-        first, last, count = (_number(arguments.get(key)) if key else None for key in (self.start, self.end, self.count))
+        first, last, count = (line(arguments.get(key)) if key else None for key in (self.start, self.end, self.count))
         if first is None and last is None and count is None:
             return None
         begin = max(1, (first if first is not None else self.base) + 1 - self.base)
@@ -173,14 +174,6 @@ def _keys(entry: Any, origin: str) -> RangeKeys:
     if keys.base not in (0, 1) or not (keys.pair or keys.start):
         raise BadInput(f"{origin}: a range needs `pair` or `start`, and a base of 0 or 1")
     return keys
-
-
-def _number(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 16:
-        return int(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < END:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= END else None
 
 
 def _ordered(first: int, last: int | None) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from context_bench.core.numbers import MOST, amount, money
 from context_bench.core.records import Usage
 from context_bench.logs.source import Source
 from context_bench.logs.transcripts import Peek
@@ -186,7 +187,7 @@ class _Chat:
             return
         sent, written, read, made = (_tokens(tokens[at], tokens[at + 1]) for at in (1, 3, 5, 7))
         self.reply.usage = Usage(sent, made, read, written)
-        self.reply.cost = float(tokens[9]) if tokens[9] and tokens[9].count(".") < 2 and tokens[9] != "." else None
+        self.reply.cost = money(float(tokens[9])) if tokens[9] and tokens[9].count(".") < 2 and tokens[9] != "." else None
         self.one.meta["usage_rounded"] = True
 
     def _settle(self) -> None:
@@ -201,6 +202,7 @@ class _Chat:
 def _tokens(number: str | None, unit: str | None) -> int | None:
     """A count as the program writes it: 62, 2.5k, 12k."""
     try:
-        return None if number is None else round(float(number.replace(",", "")) * {"": 1, "k": 1000, "M": 1_000_000}[unit or ""])
+        found = None if number is None else amount(float(number.replace(",", "")) * {"": 1, "k": 1000, "M": 1_000_000}[unit or ""], MOST)
     except ValueError:
         return None
+    return None if found is None else round(found)

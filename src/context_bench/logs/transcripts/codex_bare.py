@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from context_bench.core.conversation import to_chat
+from context_bench.core.numbers import moment
 from context_bench.logs.source import Source
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
-from context_bench.logs.values import mapping, parsed, seconds, sequence, text, texts
+from context_bench.logs.values import mapping, parsed, sequence, text, texts
 
 #: The client and what it writes are those of `codex_rollout`; only the lines differ.
 NAME = "codex-rollout"
@@ -61,7 +62,7 @@ class _Reading:
         self.one.repo, commit = text(git.get("repository_url")), text(git.get("commit_hash"))
         self.one.commit = commit if commit and commit.strip("0") else None
         self.one.cwd, self.one.version = text(head.get("cwd")), text(head.get("cli_version"))
-        self.began = seconds(head.get("timestamp"))
+        self.began = moment(head.get("timestamp"))
         fields: dict[str, Any] = {"store": False}
         if self.one.ident:
             fields["prompt_cache_key"] = self.one.ident
@@ -82,7 +83,7 @@ class _Reading:
     def take(self, item: Mapping[str, Any]) -> None:
         """Read one item."""
         kind, role = item.get("type"), item.get("role")
-        at = seconds(item.get("timestamp"))
+        at = moment(item.get("timestamp"))
         item = {name: value for name, value in item.items() if name != "timestamp"}
         if kind in _RESULTS:
             self._result(item)

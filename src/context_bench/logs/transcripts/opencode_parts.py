@@ -11,9 +11,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from context_bench.core.numbers import count, moment, money, whole
 from context_bench.core.records import Usage
+from context_bench.core.usage import OPENCODE
+from context_bench.core.usage import usage_of as read_usage
 from context_bench.logs.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
-from context_bench.logs.values import count, mapping, money, parsed, seconds, sequence, text, texts, whole
+from context_bench.logs.values import mapping, parsed, sequence, text, texts
 
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"
@@ -130,7 +133,7 @@ class _Reading:
     def _call(self, part: Mapping[str, Any], info: Mapping[str, Any]) -> ToolCall:
         state, time = mapping(part.get("state")), mapping(mapping(part.get("state")).get("time"))
         meta, status = mapping(state.get("metadata")), state.get("status")
-        call = ToolCall(str(part.get("tool")), parsed(state.get("input")), text(part.get("callID")), t=seconds(time.get("start")))
+        call = ToolCall(str(part.get("tool")), parsed(state.get("input")), text(part.get("callID")), t=moment(time.get("start")))
         call.place, call.cwd = text(part.get("id")), text(mapping(info.get("path")).get("cwd"))
         call.t = call.t if call.t is not None else _created(info)
         call.cut = bool(meta.get("truncated"))
@@ -141,7 +144,7 @@ class _Reading:
             call.answer(text(begun) or text(state.get("error")) or "", failed=True, structured=meta)
         else:
             call.answer(_INTERRUPTED, failed=True)
-        if (when := seconds(time.get("compacted"))) is not None and len(self.cleared) < _MOST_DROPPED:
+        if (when := moment(time.get("compacted"))) is not None and len(self.cleared) < _MOST_DROPPED:
             self.cleared[id(call)] = when
             self.due = min(self.due, when)
         return call
@@ -194,20 +197,18 @@ def _steps(parts: list[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
 
 
 def _created(info: Mapping[str, Any]) -> float | None:
-    return seconds(mapping(info.get("time")).get("created"))
+    return moment(mapping(info.get("time")).get("created"))
 
 
 def usage_of(raw: Any) -> Usage | None:
     """What opencode says a reply took: its `input` leaves the cached tokens out, its `output` (where `total` shows it) the thoughts."""
-    tokens = mapping(raw)
-    cache = mapping(tokens.get("cache"))
-    plain, made, thought = count(tokens.get("input")), count(tokens.get("output")), count(tokens.get("reasoning"))
-    read, written, total = count(cache.get("read")), count(cache.get("write")), count(tokens.get("total"))
-    prompt = None if plain is None else plain + (read or 0) + (written or 0)
-    if prompt is not None and made is not None and thought and total == prompt + made + thought:
-        made += thought
-    usage = Usage(prompt, made, read, written, thought)
-    return None if usage == Usage() else usage
+    usage, total = read_usage(raw, OPENCODE), count(mapping(raw).get("total"))
+    if usage is None:
+        return None
+    made, thought = usage.output_tokens, usage.reasoning_tokens
+    if usage.input_tokens is not None and made is not None and thought and total == usage.input_tokens + made + thought:
+        usage.output_tokens = made + thought
+    return usage
 
 
 def told(value: Any) -> list[Told]:

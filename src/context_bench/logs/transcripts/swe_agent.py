@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from context_bench.core.jsontext import load_json
-from context_bench.core.records import Usage
+from context_bench.core.numbers import money
+from context_bench.core.usage import SWE_AGENT, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.transcripts import Peek
 from context_bench.logs.transcripts.claims import spans
 from context_bench.logs.transcripts.record import Message, ToolCall, Transcript
 from context_bench.logs.transcripts.windows import EDITING, SHOWING, Editor
-from context_bench.logs.values import count, mapping, money, parsed, sequence, text, texts
+from context_bench.logs.values import mapping, parsed, sequence, text, texts
 
 NAME = "swe-agent"
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool")
@@ -72,8 +73,7 @@ def _run(document: Mapping[str, Any], source: Source) -> Transcript:
     one.version = text(info.get("swe_agent_version"))
     model = text(mapping(mapping(mapping(parsed(document.get("replay_config"))).get("agent")).get("model")).get("name"))
     one.model = None if model in _NO_MODELS else model
-    usage = Usage(count(stats.get("tokens_sent")), count(stats.get("tokens_received")))
-    one.usage = None if usage == Usage() else usage
+    one.usage = usage_of(stats, SWE_AGENT)
     if isinstance(info.get("patch_context"), str):
         one.final = spans(info["patch_context"], 1, "patch_context")
     attempts = [mapping(attempt) for attempt in sequence(document.get("attempts"))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.reports.material import mapping
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.tally import number
 
 
 def estimated(told: Any, unit: Unit = "score", *, signed: bool = False, digits: int | None = None, n: bool = False) -> Figure | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.reports.material import Material, figure, mapping
 from context_bench.reports.page import Cell, Column, Section, Table
-from context_bench.reports.tally import number
 
 _JUDGE = "rubric_judge"
 _NOT_DONE = "not known: context-bench judge audit RUN"

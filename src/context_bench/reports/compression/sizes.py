@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.cachecost import break_even_turns
+from context_bench.core.numbers import number
 from context_bench.core.setups import standing
 from context_bench.reports.compression.cells import estimated, reasons
 from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.pictures import Chart, CurvePoint
-from context_bench.reports.tally import number, quantile
+from context_bench.reports.tally import quantile
 
 #: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for each provider's).
 _READ, _WRITE = 0.1, 1.25

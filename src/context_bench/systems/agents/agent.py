@@ -46,7 +46,7 @@ class Agent:
 
     The output has `response` (the patch), `solved`, `abort` (a class of `rules.CLASSES`), `reason`, `agent` (how it ended, its last words)
     and `facts`. A run that was ended by a rule is not verified: it is not solved. A sandbox that does not start, a set-up that fails and a
-    model that never answers are failures, which a resumed run tries again.
+    model that never answers are failures, which a resumed run tries again. An agent that leaves a copy which nobody can read scores 0.
     """
 
     calls_elsewhere = True
@@ -121,11 +121,14 @@ class Agent:
         output = {"agent": {key: value for key, value in told.items() if value not in (None, "")}}
         abort = broken or _abort_of(finished, records)
         if abort is not None:
-            why = _reason(abort, finished)
-            facts |= {"abort": abort, "why": why}
-            return {**output, "response": "", "solved": False, "abort": abort, "reason": why, "facts": facts}
-        output["response"] = await _in_thread(made.patch)
-        return await self._verified(example, made, facts, output)
+            return _aborted(output, facts, abort, _reason(abort, finished))
+        try:
+            output["response"] = await _in_thread(made.patch)
+            return await self._verified(example, made, facts, output)
+        except SandboxFailed as error:
+            if not rules.is_agents(error):
+                raise
+            return _aborted(output, facts, rules.AGENT, f"the agent left a copy that cannot be used: {error}")
 
     async def _verified(self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]) -> Example:
         from context_bench.sandbox import verify
@@ -250,6 +253,12 @@ def _require_answers(records: Sequence[Forwarded]) -> None:
     if last.status is not None and 400 <= last.status < 500:
         raise Refused(said)
     raise ServerFailed(said)
+
+
+def _aborted(output: dict[str, Any], facts: dict[str, Any], abort: str, why: str) -> Example:
+    """The output of a run that scores 0 without being verified."""
+    told = {"response": "", "solved": False, "abort": abort, "reason": why, "facts": {**facts, "abort": abort, "why": why}}
+    return {**output, **told}
 
 
 def _abort_of(finished: Finished, records: Sequence[Forwarded]) -> str | None:

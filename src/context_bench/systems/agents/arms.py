@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.secrets import names_a_secret
 
 NAME = re.compile(r"[A-Za-z0-9][\w.@+#-]{0,63}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_SECRET = re.compile(r"key|token|secret|passw|credential|cookie|auth", re.IGNORECASE)
 #: What may stand in a variable's value, in braces.
 PLACES = ("tap", "key", "workspace", "home", "path")
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -48,7 +48,7 @@ class ArmSpec:
     @property
     def secrets(self) -> dict[str, str]:
         """The variables that hold a key, going by their names."""
-        return {name: value for name, value in self.variables.items() if _SECRET.search(name) and value and not _PLACE.search(value)}
+        return {name: value for name, value in self.variables.items() if names_a_secret(name) and value and not _PLACE.search(value)}
 
     def told(self) -> dict[str, Any]:
         """The arm as JSON, for manifests and identities: scripts by the hash of what is in them, secrets by their names only."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, CopyUnusable
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Forwarded
 from context_bench.llm.failures import says_too_long
@@ -59,6 +59,11 @@ class AbortRules:
     def told(self) -> dict[str, Any]:
         """The rules as JSON."""
         return asdict(self)
+
+
+def is_agents(error: Exception) -> bool:
+    """Whether a failure after an agent's work is the agent's own doing. Its run then scores 0; any other failure is no result at all."""
+    return isinstance(error, CopyUnusable)
 
 
 def calls_of(records: Sequence[Forwarded]) -> list[Forwarded]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import count, share
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import TokenCounter
 
@@ -45,9 +46,9 @@ def _replaced(content: Any, supply: Any) -> Any:
 
 def check_limit(name: str, budget: int | None, keep: float) -> None:
     """Refuse a budget below 0 or a share outside 0 to 1."""
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
+    if budget is not None and count(budget) is None:
         raise BadInput(f"{name}: budget={budget!r} is not a number of tokens (0, 1, 2 …)")
-    if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 <= keep <= 1:
+    if share(keep) is None:
         raise BadInput(f"{name}: keep={keep!r} is not a share from 0 to 1 (0.5 keeps half of the tokens)")
 
 

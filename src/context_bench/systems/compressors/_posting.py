@@ -62,7 +62,7 @@ async def post_json(
 
 
 async def _once(user: object, url: str, body: Any, headers: Mapping[str, str], seconds: float) -> Any:
-    where, secrets = bare_url(url), secrets_in(dict(headers))
+    where, secrets = bare_url(url), secrets_in(dict(headers), url)
     session = await session_for(user, trust_env=urlsplit(url).hostname not in _LOOPBACK)
     try:
         async with asyncio.timeout(seconds), session.post(url, json=body, headers=dict(headers), allow_redirects=False) as reply:

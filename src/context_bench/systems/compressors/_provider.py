@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from context_bench.core.conversation import Chat, ChatMessage, message_text, reply_message, to_body, tools_used
-from context_bench.core.errors import BadInput, BadReply, ContextBenchError
+from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.records import Usage
+from context_bench.core.usage import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.llm.chat import endpoint
 from context_bench.llm.redact import bare_url
 from context_bench.llm.sessions import leave
-from context_bench.llm.wires import anthropic, openai_responses
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._posting import post_json
 
-_USAGE = {"openai-responses": openai_responses.usage_of, "anthropic": anthropic.usage_of}
+_USAGE = {"openai-responses": OPENAI_RESPONSES, "anthropic": ANTHROPIC}
 _KEYS = {"openai-responses": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
@@ -93,10 +93,7 @@ class AtProvider:
         """Tokens as the provider counts them; where it worked in several steps, of all of them."""
         raw = document.get("usage") if isinstance(document, Mapping) else None
         steps = raw.get("iterations") if isinstance(raw, Mapping) else None
-        try:
-            if isinstance(steps, list) and steps:
-                found = [usage for step in steps if (usage := _USAGE[self.wire](step)) is not None]
-                return sum(found[1:], found[0]) if found else None
-            return _USAGE[self.wire](raw)
-        except (ContextBenchError, TypeError, ValueError):
-            return None
+        if isinstance(steps, list) and steps:
+            found = [usage for step in steps if (usage := usage_of(step, _USAGE[self.wire])) is not None]
+            return sum(found[1:], found[0]) if found else None
+        return usage_of(raw, _USAGE[self.wire])

@@ -68,13 +68,6 @@ def as_compressor(made: Any) -> Compressor:
     return found
 
 
-def check_process(made: Any) -> None:
-    """`BadInput` for a system whose `process` cannot be given an example."""
-    process = calling.method(made, "aprocess", "process")
-    if process is not None and (why := calling.misfit(process, {})) is not None:
-        raise BadInput(f"{calling.name_of(made)} cannot be called: {why}; expected process(example) -> dict")
-
-
 def _named(made: Any) -> list[str]:
     """What `compress` takes by name beside the messages or the text."""
     return [name for name in ("budget", "query") if name in list(inspect.signature(made.compress).parameters)[1:]]

@@ -12,13 +12,14 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
 from context_bench.core.jsontext import load_json
 from context_bench.core.ledger import current_ledger
+from context_bench.core.numbers import duration
 from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
+from context_bench.systems._program import run_program
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._results import result_of
-from context_bench.systems.memories._program import run_program
 from context_bench.systems.templates import read_description
 
 TIMEOUT = 120.0
@@ -103,7 +104,7 @@ def _from_file(path: str) -> CommandFilter:
     if given.get("format", "text") not in ("text", "json"):
         faults.append(f"`format` is text or json, found {given['format']!r}")
     timeout = given.get("timeout", TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+    if not duration(timeout):
         faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r}")
     faults += [
         f"`{name}` is expected to be {what}"

@@ -6,9 +6,9 @@ from typing import Any
 
 from context_bench.core.probing import tokens_of
 from context_bench.core.tokens import counter_for
+from context_bench.systems._vendors import Vendor
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._vendors import VendorCompressor
-from context_bench.systems.memories._vendors import Vendor
 
 
 class Headroom(VendorCompressor):

@@ -8,9 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, BadReply, BadSpec
+from context_bench.core.numbers import duration
 from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.core.urls import base_url
 from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, secrets_in
 from context_bench.llm.sessions import leave
@@ -45,13 +47,11 @@ class HTTPCompressor:
 
     def __init__(self, url: str, *, more: Mapping[str, Any] | None = None, key: tuple[str, str] | None = None) -> None:
         given = more or {}
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"http: {bare_url(url)!r} is no URL of a service; expected http://HOST[:PORT]/PATH or https://…")
+        parts = urlsplit(url := base_url(url, "http: the URL of the service"))
         if parts.username or parts.password:
             raise BadInput("http: the URL holds a login; give it through [auth] in a file (docs/guide/compressors.md)")
         self._url, self._key = url, key
-        self.name: str = given.get("name") or parts.hostname
+        self.name: str = given.get("name") or parts.hostname or ""
         self._timeout, self._headers = float(given.get("timeout", TIMEOUT)), dict(given.get("headers", {}))
         self._body: Any = given.get("body", _PLAIN)
         found = next(((str(given[kind]), kind) for kind in ("messages", "text") if kind in given), ("", "either"))
@@ -102,7 +102,7 @@ def from_spec(target: str) -> HTTPCompressor:
         if not isinstance(given.get(name, kind()), kind):
             faults.append(f"`{name}` is expected to be {what}, found {given[name]!r:.40}")
     timeout = given.get("timeout", TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+    if not duration(timeout):
         faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r}")
     if "body" in given and (odd := sorted(names_in(given["body"]) - _PLACES)):
         faults.append(f"`body`: {{{odd[0]}}} is not known; expected {', '.join(f'{{{name}}}' for name in sorted(_PLACES))}")

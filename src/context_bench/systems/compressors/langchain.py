@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.systems._vendors import Vendor
 from context_bench.systems.compressors._messages import Messages
 from context_bench.systems.compressors._vendors import VendorCompressor
-from context_bench.systems.memories._vendors import Vendor
 
 _VENDOR = Vendor("langchain", "langchain", "1.4.7")
 

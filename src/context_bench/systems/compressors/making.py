@@ -6,13 +6,14 @@ import inspect
 import json
 from typing import Any
 
+from context_bench.core import calling
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, load_object, parse_spec
 from context_bench.core.protocols import Compressor
 from context_bench.core.registry import registry
 from context_bench.systems.compressors import ADAPTED, COMPRESSORS, SCHEMES
-from context_bench.systems.compressors._simple import as_compressor, check_process
+from context_bench.systems.compressors._simple import as_compressor
 
 
 def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
@@ -62,7 +63,7 @@ def adapted(made: Any) -> Compressor:
         raise BadInput(f"an object of type {type(made).__name__} has neither compress() nor process(): it is no compressor")
     from context_bench.systems.compressors.system import SystemCompressor
 
-    check_process(made)
+    calling.check("system", made)
     wrapped: Any = SystemCompressor(made)
     found: Compressor = wrapped
     return found

@@ -7,12 +7,12 @@ import aiohttp
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Example
 from context_bench.llm.echo import PACKED, SLOWLY
+from context_bench.llm.hop import unpacked
 from context_bench.llm.redact import redact
 from context_bench.llm.shapes import ShapedRequest, build
 from context_bench.llm.wire import StreamReader, parse_reply
 from context_bench.llm.wires.shared import load_json
 from context_bench.systems.doctor.asking import Asker, Finding, Seen, Status, first, route_of
-from context_bench.systems.relay import unpacked
 
 #: A stream that takes fewer seconds from its first token to its end tells nothing.
 _LONG_ENOUGH = 0.1

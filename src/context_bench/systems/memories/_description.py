@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from context_bench.core.errors import BadReply, BadSpec
 from context_bench.core.memory import Hit
+from context_bench.core.numbers import duration, real
 from context_bench.systems.templates import at, names_in
 
 OF_ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
@@ -62,7 +63,7 @@ def hit_of(entry: Any, paths: Paths) -> Hit:
     score, ident, time = at(entry, paths.score), at(entry, paths.id), at(entry, paths.time)
     return Hit(
         text or "",
-        float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
+        real(score),
         _sources(at(entry, paths.source)),
         None if ident is None else str(ident),
         None if time is None else str(time),
@@ -143,7 +144,7 @@ class Reading:
         steps = {name: step for name in STEPS if name in self.given and (step := self._step(name)) is not None}
         name, granularity = self.take("name", str), self.take("granularity", str, "turn")
         timeout, wait = self.given.get("timeout", 30.0), self.take("wait", str, "status" if "status" in self.given else "probe")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        if not duration(timeout):
             self.faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r:.40}")
         if granularity not in ("turn", "pair", "session"):
             self.faults.append(f"`granularity` is turn, pair or session, found {granularity!r:.40}")

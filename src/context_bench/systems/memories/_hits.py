@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.memory import Hit, dated
+from context_bench.core.numbers import real
 from context_bench.core.tokens import VocabularyCounter
 
 
@@ -27,7 +27,7 @@ class Shown:
     def told(self) -> dict[str, Any]:
         """As JSON."""
         hit = self.hit
-        score = hit.score if hit.score is not None and math.isfinite(hit.score) else None
+        score = real(hit.score)
         found = {"text": hit.text, "score": score, "source_ids": list(self.sources), "memory_id": hit.memory_id, "tokens": self.tokens}
         return found | ({"time": hit.time} if hit.time else {})
 

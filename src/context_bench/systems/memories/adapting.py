@@ -10,6 +10,7 @@ from typing import Any
 from context_bench.core.calling import call, fingerprint, method, misfit
 from context_bench.core.errors import BadInput, BadReply, Stop
 from context_bench.core.memory import Hit, Item, Memory, NotSupported, Receipt
+from context_bench.core.numbers import real
 from context_bench.systems.memories._listed import spoken
 
 _STORE = ("add", "store", "insert", "remember")
@@ -89,7 +90,7 @@ def as_hit(found: Any) -> Hit:
     if isinstance(found, tuple | list) and len(found) == 2:
         one, score = found
         inner = as_hit(one)
-        return Hit(inner.text, _number(score), inner.source_ids, inner.memory_id, inner.time)
+        return Hit(inner.text, real(score), inner.source_ids, inner.memory_id, inner.time)
     text = _part(found, _TEXT)
     if not isinstance(text, str):
         raise BadReply(
@@ -100,7 +101,7 @@ def as_hit(found: Any) -> Hit:
     memory_id, when = _part(found, _ID), _part(found, _TIME) or _part(about, _TIME)
     return Hit(
         text,
-        _number(_part(found, _SCORE)),
+        real(_part(found, _SCORE)),
         _sources(found) or _sources(about),
         None if memory_id is None else str(memory_id),
         None if when is None else str(when),
@@ -332,10 +333,6 @@ def _id_of(said: Any) -> str | None:
         return said
     found = None if said is None or isinstance(said, bool | int | float) else _part(said, _ID)
     return None if found is None else str(found)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _named(found: Any) -> str:

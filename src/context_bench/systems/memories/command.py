@@ -15,6 +15,7 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Failed, Refused, describe
 from context_bench.core.ledger import current_ledger
 from context_bench.core.memory import Capability, Hit, Item, NotSupported, Receipt
+from context_bench.systems._program import Finished, run_program
 from context_bench.systems.memories._command_line import (
     ITEM,
     NAME,
@@ -27,7 +28,6 @@ from context_bench.systems.memories._command_line import (
     read_json,
 )
 from context_bench.systems.memories._listed import spoken
-from context_bench.systems.memories._program import Finished, run_program
 from context_bench.systems.memories.adapting import told
 from context_bench.systems.templates import at, fill, names_in, read_description
 

@@ -14,6 +14,8 @@ import aiohttp
 
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
 from context_bench.core.jsontext import load_json
+from context_bench.core.secrets import secrets_in_url
+from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.failures import Failure, of_exception, of_status
 from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
@@ -111,7 +113,7 @@ class HTTPMemory(Described):
         path = fill(step.call["path"], values, lambda text: quote(text, safe=""))
         headers, secrets = self._headers(step, values)
         url = self._base + path
-        where = bare_url(url)
+        where, secrets = bare_url(url), [*secrets, *secrets_in_url(self._base)]
         session = await session_for(self, trust_env=urlsplit(self._base).hostname not in _LOOPBACK)
         try:
             async with (
@@ -174,11 +176,10 @@ def from_spec(target: str) -> HTTPMemory:
 def from_dict(given: Mapping[str, Any], where: str = "the description of the HTTP memory") -> HTTPMemory:
     """From what such a file says; `BadSpec` lists every fault, `BadInput` names a variable that is not set."""
     reading = Reading(given, where, call=_KEYS, needed="path")
-    base, headers, auth = reading.take("base_url", str), reading.take("headers", dict, {}), reading.take("auth", dict)
-    parts = urlsplit(base or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        reading.faults.append(f"`base_url` is expected to be http://… or https://…, found {bare_url(base or '')!r}")
-    if parts.username or parts.password:
+    base, headers, auth = str(reading.take("base_url", str) or "").strip(), reading.take("headers", dict, {}), reading.take("auth", dict)
+    if (fault := fault_of(base)) is not None:
+        reading.faults.append(f"`base_url` is expected to be {EXPECTED}; found {shown(base)!r}: {fault}")
+    elif (parts := urlsplit(base)).username or parts.password:
         reading.faults.append("`base_url` holds a login; give it through [auth] and an environment variable")
     steps = [table for table in given.values() if isinstance(table, Mapping)]
     for table in (headers, *(table["headers"] for table in steps if isinstance(table.get("headers"), Mapping))):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from context_bench.systems.memories._vendors import Vendor, VendorMemory
+from context_bench.systems._vendors import Vendor
+from context_bench.systems.memories._vendors import VendorMemory
 
 _Self = TypeVar("_Self", bound="LangGraphStore")
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, BadReply, MissingExtra, Refused, TimedOut, Unreachable, describe
 from context_bench.core.jsontext import load_json
+from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.background import BACKGROUND
-from context_bench.llm.redact import bare_url, redact
+from context_bench.llm.redact import redact
 from context_bench.systems.memories._described import Described
 from context_bench.systems.memories._description import Description, Reading, Step
 from context_bench.systems.memories.http import auth_of
@@ -228,8 +228,8 @@ def from_dict(given: Mapping[str, Any], where: str = "the description of the MCP
         reading.faults.append("one of `command` (a list of arguments) and `url` is needed")
     if command is not None and (not command or not all(isinstance(word, str) for word in command)):
         reading.faults.append('`command` is expected to be a list of arguments, as in ["program", "--stdio"]')
-    if url is not None and urlsplit(url).scheme not in ("http", "https"):
-        reading.faults.append(f"`url` is expected to be http://… or https://…, found {bare_url(url)!r}")
+    if url is not None and (fault := fault_of(url)) is not None:
+        reading.faults.append(f"`url` is expected to be {EXPECTED}; found {shown(url)!r}: {fault}")
     if not all(isinstance(name, str) for name in env):
         reading.faults.append("`env` is expected to be a list of names of variables")
     if form not in _FORMATS:

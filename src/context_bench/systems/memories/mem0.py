@@ -8,8 +8,9 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.memory import Item
+from context_bench.systems._vendors import Vendor
 from context_bench.systems.memories._listed import spoken
-from context_bench.systems.memories._vendors import Vendor, VendorMemory
+from context_bench.systems.memories._vendors import VendorMemory
 from context_bench.systems.memories.adapting import told
 
 

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, Table, func, select
 
 from context_bench.core.grouping import by_count, by_size
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert
+from context_bench.engine.store.dialects import PACKED, insert
+from context_bench.engine.store.encoding import Damaged, sound, sound_body
 from context_bench.engine.store.store import Store
 
 #: Rows of one transaction, and bytes of bodies that are held at once.
@@ -20,10 +21,18 @@ Values = dict[str, Any]
 
 
 def all_of(connection: Connection, query: Any) -> list[Values]:
-    """What a query finds, each row by the names of its columns."""
+    """What a query finds, each row by the names of its columns. Raises `Damaged`: what is not what was written is not copied."""
     found = connection.execute(query)
     names = list(found.keys())
-    return [dict(zip(names, row, strict=True)) for row in found]
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    packed = [column.name for column in query.selected_columns if isinstance(column.type, type(PACKED))]
+    bodies = "data" in names
+    for row in rows:
+        if bodies and not sound_body(row["key"], row["data"]):
+            raise Damaged
+        if not bodies and not all(row[name] is None or sound(row[name]) for name in packed):
+            raise Damaged
+    return rows
 
 
 def add(connection: Connection, table: Table, rows: Sequence[Values]) -> None:

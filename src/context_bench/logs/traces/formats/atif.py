@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, money, run, sequence, texts, whole
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "atif"
 
@@ -36,9 +37,7 @@ def _run(document: Mapping[str, Any]) -> Recording:
     one.head.patch = text(extra.get("patch")) or text(extra.get("submission"))
     one.head.cost = money(metrics.get("total_cost_usd"))
     _steps(document, one, sidechain=False, depth=0)
-    total = Usage(*(count(metrics.get(f"total_{name}_tokens")) for name in ("prompt", "completion", "cached")))
-    if total != Usage():
-        one.head.usage = total
+    one.head.usage = usage_of(metrics, ATIF_TOTAL) or one.head.usage
     return one
 
 
@@ -51,14 +50,12 @@ def _steps(document: Mapping[str, Any], one: Recording, *, sidechain: bool, dept
         if step.get("is_copied_context"):
             one.skip("a step copied from another run")
             continue
-        t = one.at(seconds(step.get("timestamp")))
+        t = one.at(moment(step.get("timestamp")))
         if step.get("source") == "agent":
             one.turns += 1
             _calls(step, one, t, sidechain)
             if not sidechain:
-                metrics = mapping(step.get("metrics"))
-                usage = Usage(*(count(metrics.get(f"{name}_tokens")) for name in ("prompt", "completion", "cached")))
-                one.billed(None if usage == Usage() else usage)
+                one.billed(usage_of(step.get("metrics"), ATIF))
     for inner in sequence(document.get("subagent_trajectories")):
         if depth < 8:
             _steps(mapping(inner), one, sidechain=True, depth=depth + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from context_bench.logs.claude import usage_of
+from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.logs.formats.claude_code_stream import matches as matches
 from context_bench.logs.source import Source
 from context_bench.logs.traces.claude import ClaudeRun
@@ -41,7 +41,7 @@ def _take(line: Mapping[str, Any], one: ClaudeRun) -> str | None:
         head.model = head.model or text(line.get("model"))
         return None
     if kind == "result":
-        head.usage = usage_of(line.get("usage")) or head.usage
+        head.usage = usage_of(line.get("usage"), ANTHROPIC) or head.usage
         head.cost = money(line.get("total_cost_usd"))
         return None
     if kind not in ("user", "assistant") or not (type(message) is dict or isinstance(message, Mapping)):

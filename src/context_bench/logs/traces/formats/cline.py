@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.records import Usage
+from context_bench.core.usage import EDITORS, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.claude import ClaudeRun
 from context_bench.logs.traces.recording import Recording, mapping, money, run, sequence
-from context_bench.logs.values import count, text
+from context_bench.logs.values import text
 
 NAME = "cline"
 
@@ -68,10 +68,7 @@ def _message(message: Mapping[str, Any], one: ClaudeRun) -> None:
         one.assistant(line, message, sidechain=False)
         one.recording.head.model = one.recording.head.model or text(mapping(message.get("modelInfo")).get("id"))
         told = mapping(message.get("metrics"))
-        plain, made = count(told.get("inputTokens")), count(told.get("outputTokens"))
-        read, written = count(told.get("cacheReadTokens")), count(told.get("cacheWriteTokens"))
-        usage = Usage(None if plain is None else plain + (read or 0) + (written or 0), made, read, written)
-        one.recording.billed(None if usage == Usage() else usage)
+        one.recording.billed(usage_of(told, EDITORS))
         if (cost := money(told.get("cost"))) is not None:
             one.recording.head.cost = (one.recording.head.cost or 0.0) + cost
     elif message.get("role") == "user":

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.formats.codex_exec import matches as matches
-from context_bench.logs.formats.openai_jsonl import usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, run, texts, whole
 
@@ -38,7 +38,7 @@ def _take(line: Mapping[str, Any], one: Recording) -> str | None:
     if kind == "item.completed":
         return _item(mapping(line.get("item")), one)
     if kind == "turn.completed":
-        one.billed(usage_of(line.get("usage")))
+        one.billed(usage_of(line.get("usage"), OPENAI))
         return None
     return None if kind in ("thread.started", "turn.started", "item.started", "item.updated") else f"type {str(kind)[:40]}"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import moment
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.formats.codex_rollout import matches as matches
-from context_bench.logs.formats.openai_jsonl import usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, ToolCall, mapping, run, texts, whole
-from context_bench.logs.values import seconds, text
+from context_bench.logs.values import text
 
 NAME = "codex-rollout"
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
@@ -38,7 +39,7 @@ class _Rollout:
         kind, payload = line.get("type"), line.get("payload")
         if not isinstance(payload, Mapping):
             return "no payload"
-        t = self.recording.at(seconds(line.get("timestamp")))
+        t = self.recording.at(moment(line.get("timestamp")))
         if kind == "response_item":
             return self._item(payload, t)
         if kind == "session_meta":
@@ -95,7 +96,7 @@ class _Rollout:
     def _event(self, payload: Mapping[str, Any]) -> str | None:
         kind = payload.get("type")
         if kind == "token_count":
-            usage = usage_of(mapping(payload.get("info")).get("total_token_usage"))
+            usage = usage_of(mapping(payload.get("info")).get("total_token_usage"), OPENAI)
             if usage is not None:
                 self.recording.head.usage = usage
                 self.recording.processed = (usage.input_tokens or 0) + (usage.output_tokens or 0)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import EDITORS, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, run, texts, whole
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "cursor"
 
@@ -36,7 +37,7 @@ def recordings(source: Source) -> Iterator[Recording]:
 
 
 def _take(row: Mapping[str, Any], one: Recording, models: dict[str, Any], name: str) -> str | None:
-    kind, t = row.get("type"), one.at(seconds(row.get("timestamp_ms")))
+    kind, t = row.get("type"), one.at(moment(row.get("timestamp_ms")))
     if kind == "system" and row.get("subtype") == "init":
         one.head.cwd, one.head.model = text(row.get("cwd")), text(row.get("model"))
     elif kind == "tool_call":
@@ -46,11 +47,7 @@ def _take(row: Mapping[str, Any], one: Recording, models: dict[str, Any], name: 
             one.turns += 1
         return _tool(row, one, t)
     elif kind == "result":
-        told = mapping(row.get("usage"))
-        plain, made = count(told.get("inputTokens")), count(told.get("outputTokens"))
-        read, written = count(told.get("cacheReadTokens")), count(told.get("cacheWriteTokens"))
-        usage = Usage(None if plain is None else plain + (read or 0) + (written or 0), made, read, written)
-        one.head.usage = None if usage == Usage() else usage
+        one.head.usage = usage_of(row.get("usage"), EDITORS)
     elif kind not in ("user", "assistant", "thinking"):
         return f"type {str(kind)[:40]}"
     return None

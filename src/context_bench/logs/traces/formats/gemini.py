@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import GEMINI, GEMINI_TOTAL, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "gemini-cli"
 
@@ -55,23 +56,19 @@ def _rewind(messages: dict[str, Mapping[str, Any]], target: str) -> None:
 
 def _messages(messages: Iterable[Mapping[str, Any]], one: Recording) -> None:
     for message in messages:
-        t = one.at(seconds(message.get("timestamp")))
+        t = one.at(moment(message.get("timestamp")))
         if message.get("type") != "gemini":
             continue
         one.turns += 1
         one.head.model = one.head.model or text(message.get("model"))
         for call in map(mapping, sequence(message.get("toolCalls"))):
-            made = one.call(call.get("name"), call.get("args"), call.get("id"), t=seconds(call.get("timestamp")) or t)
+            made = one.call(call.get("name"), call.get("args"), call.get("id"), t=moment(call.get("timestamp")) or t)
             output, failed = _result(call.get("result"))
             if call.get("status") in ("error", "cancelled"):
                 failed = True
             if output is not None or failed:
                 made.answer(output or "", failed=failed)
-        tokens = mapping(message.get("tokens"))
-        usage = Usage(
-            count(tokens.get("input")), count(tokens.get("output")), count(tokens.get("cached")), None, count(tokens.get("thoughts"))
-        )
-        one.billed(None if usage == Usage() else usage)
+        one.billed(usage_of(message.get("tokens"), GEMINI))
 
 
 def _result(value: Any) -> tuple[str | None, bool | None]:
@@ -88,7 +85,7 @@ def _result(value: Any) -> tuple[str | None, bool | None]:
 
 
 def _streamed(row: Mapping[str, Any], one: Recording) -> None:
-    kind, t = row.get("type"), one.at(seconds(row.get("timestamp")))
+    kind, t = row.get("type"), one.at(moment(row.get("timestamp")))
     if kind == "init":
         one.head.model = text(row.get("model"))
     elif kind == "tool_use":
@@ -102,6 +99,4 @@ def _streamed(row: Mapping[str, Any], one: Recording) -> None:
     elif kind == "message":
         one.turns += row.get("role") == "assistant" and not row.get("delta")
     else:
-        stats = mapping(row.get("stats"))
-        usage = Usage(count(stats.get("input_tokens")), count(stats.get("output_tokens")), count(stats.get("cached")))
-        one.head.usage = None if usage == Usage() else usage
+        one.head.usage = usage_of(row.get("stats"), GEMINI_TOTAL)

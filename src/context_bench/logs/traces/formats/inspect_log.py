@@ -9,11 +9,12 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
 from context_bench.core.unreadable import FAULTS
+from context_bench.core.usage import INSPECT, usage_of
 from context_bench.logs.source import DOCUMENT_LIMIT, Source
 from context_bench.logs.traces.recording import Recording, mapping, run, sequence, texts
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "inspect"
 
@@ -80,15 +81,13 @@ def _run(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Recording:
             _tool(event, one)
         elif event.get("event") == "model":
             one.turns += 1
-    for usage in map(mapping, mapping(sample.get("model_usage")).values()):
-        read, written = count(usage.get("input_tokens_cache_read")), count(usage.get("input_tokens_cache_write"))
-        plain, made = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
-        one.billed(Usage(None if plain is None else plain + (read or 0) + (written or 0), made, read, written))
+    for usage in mapping(sample.get("model_usage")).values():
+        one.billed(usage_of(usage, INSPECT))
     return one
 
 
 def _tool(event: Mapping[str, Any], one: Recording) -> None:
-    t = one.at(seconds(event.get("timestamp")))
+    t = one.at(moment(event.get("timestamp")))
     call = one.call(event.get("function"), event.get("arguments"), event.get("id"), t=t, place=text(event.get("uuid")))
     call.cut = bool(event.get("truncated"))
     call.sidechain = False

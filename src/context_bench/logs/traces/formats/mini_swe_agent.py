@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.fenced import FENCE, claims, fenced, observation, tool_of
 from context_bench.logs.traces.recording import Recording, mapping, money, parsed, run, sequence, texts
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "mini-swe-agent"
 
@@ -54,13 +55,14 @@ def _run(document: Mapping[str, Any]) -> Recording:
 
 def _take(message: Mapping[str, Any], one: Recording) -> None:
     role, extra = message.get("role"), mapping(message.get("extra"))
-    t = one.at(seconds(extra.get("timestamp")))
+    t = one.at(moment(extra.get("timestamp")))
     if role == "assistant" or (role is None and isinstance(message.get("output"), list)):
         one.turns += 1
         said = texts(message.get("content")) or texts(message.get("output")) or ""
         claims(said, one)
         _calls(message, extra, said, one, t)
-        one.billed(_usage(mapping(extra.get("response")).get("usage")) or _usage(mapping(message.get("response")).get("usage")))
+        told = (mapping(where.get("response")).get("usage") for where in (extra, message))
+        one.billed(next((usage for each in told if (usage := usage_of(each, OPENAI)) is not None), None))
     elif role in ("tool", "user") or message.get("type") == "function_call_output":
         _result(message, extra, one)
     elif role == "exit":
@@ -95,12 +97,3 @@ def _result(message: Mapping[str, Any], extra: Mapping[str, Any], one: Recording
         return  # the task itself
     output, code, call.cut = observation(texts(message.get("content", message.get("output"))) or "", extra)
     call.answer(output, exit_code=code)
-
-
-def _usage(raw: Any) -> Usage | None:
-    usage = mapping(raw)
-    if not usage:
-        return None
-    details = mapping(usage.get("prompt_tokens_details")) or mapping(usage.get("input_tokens_details"))
-    prompt = count(usage.get("prompt_tokens", usage.get("input_tokens")))
-    return Usage(prompt, count(usage.get("completion_tokens", usage.get("output_tokens"))), count(details.get("cached_tokens")))

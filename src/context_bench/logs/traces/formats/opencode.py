@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import moment
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, money, run, texts, whole
 from context_bench.logs.transcripts.opencode_parts import usage_of
-from context_bench.logs.values import seconds, text
+from context_bench.logs.values import text
 
 NAME = "opencode"
 
@@ -30,7 +31,7 @@ def recordings(source: Source) -> Iterator[Recording]:
 
 
 def _take(row: Mapping[str, Any], one: Recording) -> str | None:
-    kind, part, t = row.get("type"), mapping(row.get("part")), one.at(seconds(row.get("timestamp")))
+    kind, part, t = row.get("type"), mapping(row.get("part")), one.at(moment(row.get("timestamp")))
     if kind == "step_start":
         one.turns += 1
     elif kind == "tool_use":

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import OPENHANDS, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, ToolCall, mapping, money, run, sequence, texts, whole
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "openhands"
 #: Actions that are no calls of tools.
@@ -84,11 +85,9 @@ def _result(row: Mapping[str, Any]) -> Recording:
     one.head.patch = text(mapping(row.get("test_result")).get("git_patch"))
     metrics = mapping(row.get("metrics"))
     one.head.cost = money(metrics.get("accumulated_cost"))
-    told = mapping(metrics.get("accumulated_token_usage"))
-    usage = Usage(*(count(told.get(f"{name}_tokens")) for name in ("prompt", "completion", "cache_read", "cache_write")))
     history = [event for entry in sequence(row.get("history")) for event in (entry if isinstance(entry, list) else [entry])]
     _events(history, one)
-    one.head.usage = None if usage == Usage() else usage
+    one.head.usage = usage_of(metrics.get("accumulated_token_usage"), OPENHANDS)
     one.head.model = text(mapping(mapping(row.get("metadata")).get("llm_config")).get("model"))
     return one
 
@@ -97,7 +96,7 @@ def _events(events: Iterable[Any], one: Recording) -> None:
     by_id: dict[Any, ToolCall] = {}
     last: ToolCall | None = None
     for event in map(mapping, events):
-        t = one.at(seconds(event.get("timestamp")))
+        t = one.at(moment(event.get("timestamp")))
         if str(event.get("kind", "")).endswith(("Event", "Observation")):
             _v1(event, one, t)
         elif "action" in event:

@@ -15,13 +15,14 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import OPENAI, usage_of
 from context_bench.logs.requests import Logged
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, money, run, sequence
 from context_bench.logs.traces.talk import Talk
 from context_bench.logs.traces.wire import reply_items
-from context_bench.logs.values import count, seconds, text
+from context_bench.logs.values import text
 
 NAME = "openhands-completions"
 _FILE_NAME = re.compile(r"-(\d{9,12}(?:\.\d{1,9})?)(?:-[0-9a-f]{4})?(?:-error)?\.json$")
@@ -113,10 +114,7 @@ def _request(value: Mapping[str, Any]) -> tuple[Logged, list[Any]]:
         wire, body = "openai-responses", {"input": value["input"], "instructions": value.get("instructions"), "tools": tools}
     else:
         body = {"messages": value["fncall_messages" if mocked else "messages"], "tools": tools}
-    told = mapping(response.get("usage"))
-    details = mapping(told.get("prompt_tokens_details") or told.get("input_tokens_details"))
-    sent, replied = told.get("prompt_tokens", told.get("input_tokens")), told.get("completion_tokens", told.get("output_tokens"))
-    usage = Usage(count(sent), count(replied), count(details.get("cached_tokens")))
+    usage = usage_of(response.get("usage"), OPENAI)
     model = text(response.get("model")) or text(asked.get("model"))
-    at = seconds(value.get("timestamp"))
-    return Logged(wire, body, usage=None if usage == Usage() else usage, model=model, at=at), reply_items(wire, response)
+    at = moment(value.get("timestamp"))
+    return Logged(wire, body, usage=usage, model=model, at=at), reply_items(wire, response)

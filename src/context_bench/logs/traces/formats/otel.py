@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.records import Usage
+from context_bench.core.numbers import moment
+from context_bench.core.usage import OTEL, usage_of
 from context_bench.logs.source import Source
 from context_bench.logs.traces.recording import Recording, mapping, parsed, run, sequence, texts, whole
-from context_bench.logs.values import seconds, text
+from context_bench.logs.values import text
 
 NAME = "opentelemetry"
 _ASKS = ("chat", "generate_content", "text_completion")
@@ -61,13 +62,13 @@ def _run(spans: list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]) -> Rec
     head = one.head
     tools = scored = 0
     for began, _, told, span in spans:
-        t = one.at(seconds(began / 1e9)) if began < 10**19 else None
+        t = one.at(moment(began / 1e9)) if began < 10**19 else None
         head.agent = head.agent or text(told.get("gen_ai.agent.name")) or ""
         operation = told.get("gen_ai.operation.name")
         if operation in _ASKS:
             one.turns += 1
             head.model = head.model or text(told.get("gen_ai.response.model")) or text(told.get("gen_ai.request.model"))
-            one.billed(_usage(told))
+            one.billed(usage_of({name: whole(value) for name, value in told.items()}, OTEL))
         elif operation == "execute_tool" or "gen_ai.tool.name" in told:
             tools += 1
             scored += _tool(told, span, one, t)
@@ -91,12 +92,6 @@ def _tool(told: Mapping[str, Any], span: Mapping[str, Any], one: Recording, t: f
     return arguments is not None
 
 
-def _usage(told: Mapping[str, Any]) -> Usage | None:
-    names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
-    usage = Usage(*(whole(told.get(f"gen_ai.usage.{name}")) for name in names))
-    return None if usage == Usage() else usage
-
-
 def _attributes(value: Any) -> dict[str, Any]:
     """Attributes as an object, from OTLP's list of keys and typed values or from an object."""
     if isinstance(value, list):
@@ -118,9 +113,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 def _nanoseconds(span: Mapping[str, Any], which: str) -> int:
     value = span.get(f"{which}TimeUnixNano", span.get(f"{which}_time_unix_nano"))
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 40:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int and 0 <= value < 10**19:
         return value
-    moment = seconds(span.get(f"{which}_time", span.get(f"{which}Time")))
-    return int(moment * 1e9) if moment is not None else 0
+    at = moment(span.get(f"{which}_time", span.get(f"{which}Time")))
+    return int(at * 1e9) if at is not None else 0

@@ -1,7 +1,8 @@
 """A vendor's compressor in a process of its own: run by the Python that has the vendor's package, never imported by context-bench.
 
-`python worker/program.py NAME` reads `{"messages", "options", "relay", "model"}` on standard input and writes one line of JSON:
-`{"messages": …, "calls": […], "told": {…}}` or `{"error": {"kind", "message"}}`. Nothing here may import context-bench.
+`python worker/program.py NAME` reads a line `{"messages", "options", "relay", "model"}` on standard input and writes one:
+`{"result": {"messages": …, "calls": […], "failure": …}}`. `calls`: requests to the model, made before a failure too.
+Nothing here may import context-bench.
 """
 
 from __future__ import annotations
@@ -16,34 +17,31 @@ import urllib.request
 from typing import Any
 
 
-def headroom(asked: dict[str, Any]) -> dict[str, Any]:
+def headroom(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
     """`headroom.compress`: everything is decided there."""
-    made = importlib.import_module("headroom").compress(asked["messages"], **asked["options"])
-    names = ("tokens_before", "tokens_after", "transforms_applied", "lossless")
-    return {"messages": made.messages, "told": {name: getattr(made, name, None) for name in names}}
+    return importlib.import_module("headroom").compress(asked["messages"], **asked["options"]).messages
 
 
-def langchain_clear(asked: dict[str, Any]) -> dict[str, Any]:
+def langchain_clear(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
     """`ClearToolUsesEdit`, applied as `ContextEditingMiddleware` does it before a call."""
     middleware = importlib.import_module("langchain.agents.middleware")
     count = importlib.import_module("langchain_core.messages.utils").count_tokens_approximately
     messages = _read(asked["messages"])
     middleware.ClearToolUsesEdit(**asked["options"]).apply(messages, count_tokens=count)
-    return {"messages": _written(messages)}
+    return _written(messages)
 
 
-def langchain_summary(asked: dict[str, Any]) -> dict[str, Any]:
+def langchain_summary(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
     """`SummarizationMiddleware` before a call that is sure to trigger it."""
     middleware = importlib.import_module("langchain.agents.middleware")
-    calls: list[dict[str, Any]] = []
     options = {**asked["options"], "keep": tuple(asked["options"]["keep"]), "trigger": ("messages", 1)}
     made = middleware.SummarizationMiddleware(_model(asked, calls), **options)
     messages = _read(asked["messages"])
     changed = made.before_model({"messages": messages}, None)
     if changed is None:
-        return {"messages": asked["messages"], "calls": calls}
+        return asked["messages"]
     kept = [message for message in changed["messages"] if type(message).__name__ != "RemoveMessage"]
-    return {"messages": _written(kept), "calls": calls}
+    return _written(kept)
 
 
 def _read(messages: list[dict[str, Any]]) -> list[Any]:
@@ -87,28 +85,21 @@ def _post(url: str, body: dict[str, Any]) -> Any:
 
 
 KINDS = {"headroom": headroom, "langchain_clear": langchain_clear, "langchain_summary": langchain_summary}
-#: Settings that would send a package's work or usage elsewhere, or have it wait for a network that may not be there.
-_QUIET = {
-    "LANGSMITH_TRACING": "false",
-    "LANGCHAIN_TRACING_V2": "false",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-    "HEADROOM_TELEMETRY": "0",
-}
 
 
 def main() -> None:
     """Compress once."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what packages print is no reply
-    os.environ.update(_QUIET)
     with tempfile.TemporaryDirectory(prefix="context-bench-compressor-") as home:
         os.environ["HOME"] = home  # packages keep stores there; the user's is not ours
+        calls: list[dict[str, Any]] = []
+        result: dict[str, Any] = {"calls": calls}
         try:
-            told = KINDS[sys.argv[1]](json.load(sys.stdin))
+            result["messages"] = KINDS[sys.argv[1]](json.loads(sys.stdin.readline()), calls)
         except Exception as error:  # of a package that we know nothing about
-            told = {"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}
-        replies.write(json.dumps(told, default=str) + "\n")
+            result["failure"] = f"{type(error).__name__}: {str(error)[:2000]}"
+        replies.write(json.dumps({"result": result}, default=str) + "\n")
         replies.flush()
 
 

@@ -39,7 +39,7 @@ _PACKED = {
     "replies": ("reply",),
     "bodies": ("data",),
 }
-_NEW, _PLAIN = b"\x02", b"\x00"
+_PLAIN = b"\x00"
 _MANY = 1_000
 
 
@@ -50,9 +50,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """The rows themselves are; and values can be read by any program."""
-    for table, keys in _KEYS.items():
-        for column in _PACKED[table]:
-            _write_out(sa.table(table, *(sa.column(name) for name in (*keys, column))), keys, column)
+    write_out((b"\x02",))
     _make_bodies_again(with_rowid=False)
 
 
@@ -71,10 +69,18 @@ def _make_bodies_again(*, with_rowid: bool) -> None:
     op.drop_table("bodies_before")
 
 
-def _write_out(table: sa.TableClause, keys: tuple[str, ...], column: str) -> None:
-    """Unpack what the column has in the new way, some rows at a time."""
+def write_out(kinds: tuple[bytes, ...]) -> None:
+    """Unpack what is packed in one of these ways, in every table."""
+    for kind in kinds:
+        for table, keys in _KEYS.items():
+            for column in _PACKED[table]:
+                _write_out(sa.table(table, *(sa.column(name) for name in (*keys, column))), keys, column, kind)
+
+
+def _write_out(table: sa.TableClause, keys: tuple[str, ...], column: str, kind: bytes) -> None:
+    """Unpack what the column has in that way, some rows at a time."""
     connection, place, data = op.get_bind(), [table.c[name] for name in keys], table.c[column]
-    new = sa.func.substr(data, 1, 1) == sa.bindparam("new", _NEW, sa.LargeBinary)
+    new = sa.func.substr(data, 1, 1) == sa.bindparam("new", kind, sa.LargeBinary)
     query = sa.select(*place, data).where(new).order_by(*place).limit(_MANY)
     change = sa.update(table).where(*(one == sa.bindparam(f"at_{one.name}") for one in place)).values({column: sa.bindparam("told")})
     last: tuple[object, ...] | None = None

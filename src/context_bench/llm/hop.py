@@ -1,4 +1,4 @@
-"""A plain HTTP hop: what comes in goes on as it came, except where a function that is handed in changes or answers it.
+"""A plain HTTP hop on loopback: what comes in goes on as it came, except where a function that is handed in changes or answers it.
 
 `serve` stands on it, and so do the misbehaving proxies that tests and the demonstration use.
 """
@@ -9,22 +9,33 @@ import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
-from yarl import URL
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
 from context_bench.llm.delivery import ResponderError
+from context_bench.llm.relay import (
+    LINE_LIMIT,
+    MOST_HEADERS,
+    BadTarget,
+    ClientGone,
+    HungUp,
+    Outgoing,
+    Passage,
+    Relay,
+    UpstreamFailed,
+    end_to_end,
+    raw_headers,
+)
+from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.wire import wire_of
 from context_bench.llm.wires.shared import dump, load_json
 
 BODY_LIMIT = 128 * 2**20
-_LINE = 2**16  # longest header
-_HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"}
+#: Headers that are of one connection, or that the next one works out anew.
+_NOT_PASSED = frozenset({"host", "content-length", "expect"})
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,11 @@ class Request:
         """The same request with other headers."""
         return replace(self, headers=headers)
 
+    @property
+    def outgoing(self) -> Outgoing:
+        """The request as the relay sends it on."""
+        return Outgoing(self.method, self.target, list(self.headers.items()), self.raw or None)
+
     def _with_raw(self, raw: bytes) -> Request:
         headers = self.headers.copy()
         headers.popall("Content-Encoding", None)
@@ -90,7 +106,7 @@ async def unchanged(request: Request) -> Request:
     return request
 
 
-class Relay:
+class Hop:
     """An HTTP server on loopback that passes requests on to `upstream` (with or without `/v1`) and replies back, each chunk as it comes.
 
     `change(request)` is asked first: it returns the request to send on, or an `Answer`. `ResponderError` raised in it becomes an error in
@@ -98,13 +114,9 @@ class Relay:
     """
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:
-        parts = urlsplit(upstream)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadInput(f"upstream {upstream!r} is not a URL; expected http://HOST:PORT or https://HOST")
-        self.upstream, self.host, self.port = upstream.rstrip("/"), host, port
-        self.change = change
-        self._session: aiohttp.ClientSession | None = None
-        self._runner: web.AppRunner | None = None
+        self.relay = Relay(upstream, logins=True)
+        self.host, self.port, self.change = host, port, change
+        self._runner: web.ServerRunner | None = None
 
     @property
     def url(self) -> str:
@@ -113,103 +125,86 @@ class Relay:
 
     async def start(self) -> None:
         """Bind and serve; `BadInput` if the port is taken."""
-        # Servers close idle connections after 5 s and more; one that closes as we write would cost a request.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-            read_bufsize=2**18,
-            max_line_size=_LINE,
-            max_field_size=_LINE,
-        )
-        app = web.Application(client_max_size=BODY_LIMIT)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(
-            app,
+        await self.relay.open()
+        server = web.Server(
+            self._handle,
             access_log=None,
             handler_cancellation=True,
             auto_decompress=False,
-            shutdown_timeout=1.0,
-            max_line_size=_LINE,
-            max_field_size=_LINE,
+            max_line_size=LINE_LIMIT,
+            max_field_size=LINE_LIMIT,
+            max_headers=MOST_HEADERS,
+            logger=SERVER_LOG,
         )
-        await self._runner.setup()
+        self._runner = runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        await runner.setup()
         try:
-            await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
+            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
         except OSError as error:
             await self.stop()
             raise BadInput(f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port") from None
-        self.port = self._runner.addresses[0][1]
+        self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Close the port and all connections."""
-        runner, session = self._runner, self._session
-        self._runner = self._session = None
+        runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-        if session is not None:
-            await session.close()
+        await self.relay.close()
 
     async def fetch(self, request: Request) -> tuple[int, bytes]:
         """Send a request upstream and read its whole reply: for proxies that make calls of their own."""
-        async with self._sent(request) as reply:
-            return reply.status, await reply.read()
+        return await self.relay.fetch(request.outgoing)
 
-    def _sent(self, request: Request) -> Any:
-        assert self._session is not None
-        return self._session.request(
-            request.method,
-            URL(join(self.upstream, request.target), encoded=True),
-            headers=request.headers,
-            data=request.raw or None,
-            allow_redirects=False,
-        )
-
-    async def _handle(self, incoming: web.Request) -> web.StreamResponse:
-        wire = wire_of(incoming.method, incoming.path)
+    async def _handle(self, incoming: web.BaseRequest) -> web.StreamResponse:
         try:
-            self._admit(incoming)
-            changed = await self.change(Request(incoming.method, incoming.raw_path, passed_on(incoming.headers), await incoming.read()))
-            if isinstance(changed, Answer):
-                return await _give(incoming, changed)
-            return await self._pass(incoming, changed)
+            refused = refusal(incoming.headers, (self.host,))
+            if refused:
+                raise ResponderError(403, refused)
+            return await self.relay.relay(incoming, _Hopping(self, incoming))
         except ResponderError as error:
-            return web.Response(body=dump(error.body(wire)), status=error.status, content_type="application/json")
-        except web.HTTPRequestEntityTooLarge:
-            refusal = ResponderError(413, f"The request is larger than {BODY_LIMIT} bytes")
-            return web.Response(body=dump(refusal.body(wire)), status=413, content_type="application/json")
-
-    def _admit(self, incoming: web.Request) -> None:
-        refused = refusal(incoming.headers, (self.host,))
-        if refused:
-            raise ResponderError(403, refused)
-
-    async def _pass(self, incoming: web.Request, request: Request) -> web.StreamResponse:
-        begun: web.StreamResponse | None = None
-        try:
-            async with self._sent(request) as reply:
-                response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=passed_on(reply.headers))
-                if "Content-Length" in reply.headers:
-                    response.content_length = int(reply.headers["Content-Length"])
-                begun = response
-                await response.prepare(incoming)
-                async for chunk in reply.content.iter_any():
-                    await response.write(chunk)
-                await response.write_eof()
-                return response
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if begun is None:
-                reason = str(error) or type(error).__name__
-                raise ResponderError(502, f"The upstream {_origin(self.upstream)} gave no reply: {reason}") from None
-            if incoming.transport is not None:
-                incoming.transport.abort()
-            return begun
+            return _told(incoming, error)
 
 
-async def _give(incoming: web.Request, answer: Answer) -> web.StreamResponse:
+class _Hopping(Passage):
+    """One exchange of a hop."""
+
+    def __init__(self, hop: Hop, incoming: web.BaseRequest) -> None:
+        self._hop, self._incoming = hop, incoming
+
+    async def outgoing(self) -> Outgoing | web.StreamResponse:
+        incoming = self._incoming
+        self._hop.relay.url_of(incoming.raw_path)  # a bad target is refused before anything is asked
+        headers = CIMultiDict(end_to_end(raw_headers(incoming), _NOT_PASSED))
+        changed = await self._hop.change(Request(incoming.method, incoming.raw_path, headers, await _whole(incoming)))
+        return await _given(incoming, changed) if isinstance(changed, Answer) else changed.outgoing
+
+    def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
+        if isinstance(trouble, ClientGone):
+            return None
+        if isinstance(trouble, BadTarget):
+            return _told(self._incoming, ResponderError(400, str(trouble)))
+        return _told(self._incoming, ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {trouble}"))
+
+
+async def _whole(incoming: web.BaseRequest) -> bytes:
+    """The request's body, at most `BODY_LIMIT` bytes."""
+    body = bytearray()
+    if (incoming.content_length or 0) <= BODY_LIMIT:
+        while len(body) <= BODY_LIMIT and (piece := await incoming.content.readany()):
+            body += piece
+    if len(body) > BODY_LIMIT or (incoming.content_length or 0) > BODY_LIMIT:
+        raise ResponderError(413, f"The request is larger than {BODY_LIMIT} bytes")
+    return bytes(body)
+
+
+def _told(incoming: web.BaseRequest, error: ResponderError) -> web.Response:
+    """An error in the provider's own form."""
+    wire = wire_of(incoming.method, incoming.raw_path)
+    return web.Response(body=dump(error.body(wire)), status=error.status, content_type="application/json")
+
+
+async def _given(incoming: web.BaseRequest, answer: Answer) -> web.StreamResponse:
     response = web.StreamResponse(status=answer.status)
     response.content_type = answer.content_type
     await response.prepare(incoming)
@@ -217,26 +212,6 @@ async def _give(incoming: web.Request, answer: Answer) -> web.StreamResponse:
         await response.write(chunk)
     await response.write_eof()
     return response
-
-
-def passed_on(headers: Any) -> CIMultiDict[str]:
-    """Headers without those that belong to one connection, in order, with their spelling."""
-    named = {name.strip().lower() for value in headers.getall("Connection", []) for name in value.split(",")}
-    dropped = _HOP | named | {"host", "content-length", "expect"}
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
-
-
-def join(upstream: str, target: str) -> str:
-    """The URL of `target` at `upstream`; a `/v1` at the end of one and the start of the other is one."""
-    base = upstream.rstrip("/")
-    if base.endswith("/v1") and (target == "/v1" or target.startswith(("/v1/", "/v1?"))):
-        base = base[:-3]
-    return base + target
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
 def unpacked(raw: bytes, coding: str) -> bytes:

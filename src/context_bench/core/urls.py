@@ -1,0 +1,71 @@
+"""Base URLs that the user gives, in flags, configurations and descriptions: read, and refused, in one place."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from context_bench.core.errors import BadInput
+from context_bench.core.numbers import MOST_PORT, port
+
+#: The form that a refused URL should have had.
+EXPECTED = "http://HOST[:PORT][/PATH] or https://…, with a port from 1 to 65535, and an IPv6 address in brackets: http://[::1]:8080"
+_UNSENDABLE = re.compile(r"[\x00-\x20\x7f]")
+_LONGEST = 120  # characters of a URL that are shown
+
+
+def base_url(url: str, where: str) -> str:
+    """The URL without white space around it. Raises `BadInput` that names `where` it was given, what is wrong, and what is expected."""
+    text = url.strip()
+    if (fault := fault_of(text)) is not None:
+        raise BadInput(f"{where} {shown(text)!r} is not usable: {fault}; expected {EXPECTED}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def fault_of(url: str) -> str | None:
+    """Why no request can go to a URL; `None` if one can."""
+    try:
+        parts = urlsplit(url)
+        scheme, netloc, host = parts.scheme, parts.netloc.rpartition("@")[2], parts.hostname or ""
+    except ValueError as error:
+        return str(error)[:200]
+    if scheme not in ("http", "https"):
+        return "it does not begin with http:// or https://"
+    if not host:
+        return "there is no host in it" if netloc.count(":") < 2 else "an IPv6 address stands in brackets"
+    if _UNSENDABLE.search(host):
+        return "the host holds a blank or an unprintable character"
+    bracketed = netloc.startswith("[")
+    after = netloc.rpartition("]")[2] if bracketed else "".join(netloc.partition(":")[1:])
+    told = after.removeprefix(":")
+    if bracketed and not _is_ipv6(host):
+        return f"{host[:60]!r} is no IPv6 address"
+    if not bracketed and ":" in told:
+        return "an IPv6 address stands in brackets"
+    if (after and not after.startswith(":")) or (told and (not told.isascii() or not told.isdigit() or port(told) is None)):
+        return f"the port {told[:20]!r} is no number from 1 to {MOST_PORT}"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return f"{host[:60]!r} is no name of a host" if not bracketed else None
+    return None
+
+
+def shown(url: str) -> str:
+    """Whatever was given for a URL, without what may be a login, a query or a fragment: a faulty one may hold a key as well."""
+    bare = re.split(r"[?#]", url, maxsplit=1)[0]
+    head, mark, rest = bare.partition("://")
+    place, slash, path = rest.partition("/")
+    if "@" in path:  # a login with a slash in it
+        place, slash, path = path.rpartition("@")[2], "", ""
+    return f"{head}{mark}{place.rpartition('@')[2]}{slash}{path}"[:_LONGEST] if mark else bare.rpartition("@")[2][:_LONGEST]
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False

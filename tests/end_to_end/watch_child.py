@@ -1,0 +1,26 @@
+"""Run by test_watch_killed.py and benchmarks/watch_kills.py. Arguments: upstream, store, front port; a proxy and the port behind it."""
+
+from pathlib import Path
+
+from forking import main
+
+import context_bench.cli.upstream
+import context_bench.llm.servers
+import context_bench.reports.watching
+import context_bench.tap.journal
+import context_bench.tap.watch  # noqa: F401 - imported here so that forks need not
+from context_bench.cli.watching import Watching
+from context_bench.core.records import Usage
+from context_bench.llm.prices import GenaiPrices
+
+
+async def run(upstream, store, front, via=None, back="0"):
+    plain = {"via": via, "back": int(back), "records": None, "name": None, "model": None, "price": [], "price_model": None, "client": []}
+    shadow = {"shadow": None, "shadow_back": None, "sample": 0.0, "max_cost": None, "seed": 0}
+    shown = {"output": "json", "out": Path("/dev/null"), "quiet": True}
+    return await Watching(front=int(front), upstream=upstream, store=store, record="full", **plain, **shadow, **shown)._run()
+
+
+if __name__ == "__main__":
+    GenaiPrices().cost(Usage(1, 1), "gpt-4o")
+    main(run)

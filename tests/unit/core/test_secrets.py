@@ -1,0 +1,186 @@
+"""Secrets by their names, in every form that a text may give them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import time
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
+from context_bench.engine.secrets import secrets_of
+from context_bench.llm.keyring import environment_notes
+
+PRIVATE = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n"
+ACCOUNT = json.dumps({"type": "service_account", "project_id": "my-project", "private_key": PRIVATE, "client_secret": "GOCSPX-inner-77"})
+FORMS = {
+    "spaces": "correct horse planted 7731 staple",
+    "lines": PRIVATE.strip(),
+    "a slash first": "/SLASHabcd+efgh/ijkl0123456789mnopqrstuv",
+    "letters": "plantedletters",
+    "seven": "abc12d7",
+    "six letters": "garden",
+    "quotes": 'it\'s "quo\\ted" <&> 100%',
+    "foreign letters": "pässwörd-Ключ-鍵-🔑",
+    "nothing but foreign letters": "парольключ",
+    "digits": "84719365021",
+    "JSON": ACCOUNT,
+}
+ANNOUNCE = """
+OPENAI_API_KEY SERVICE_KEY_2 GITHUB_PAT DB_PASSWD SSH_PASSPHRASE AWS_CREDENTIALS AWS_SECRET_ACCESS_KEY MY_TOKEN
+TOKEN1 KEY API_KEYS API_KEY_PROD STRIPE_SECRET DB_PASS MYSQL_PWD MYTOKEN apiKey x-api-key Authorization auth_header
+CLIENT_SECRET_ID SESSION_COOKIE PRIVATE_KEY_PEM CREDENTIALS_JSON JWT BOT_TOKENS GOOGLE_APPLICATION_CREDENTIALS_JSON
+TOKEN_GITHUB AZURE_STORAGE_CONNECTION_STRING
+"""
+ORDINARY = """
+PATH HOME PWD OLDPWD SSH_KEY_PATH TLS_KEY_FILE SECRETS_DIR SSH_AUTH_SOCK GIT_ASKPASS MAX_TOKENS prompt_tokens
+AWS_ACCESS_KEY_ID KEYBOARD MONKEY TOKENIZERS_PARALLELISM API_KEY_ENV TOKEN_LIMIT author AUTHORS pattern compass
+PYTHONPATH TOKEN_URL
+"""
+
+
+@pytest.mark.parametrize("name", ANNOUNCE.split())
+def test_names_that_announce_a_secret(name):
+    assert names_a_secret(name)
+
+
+@pytest.mark.parametrize("name", ORDINARY.split())
+def test_names_that_do_not(name):
+    assert not names_a_secret(name)
+
+
+def written(value: str) -> dict[str, str]:
+    """`value` as others may write it."""
+    inner = json.dumps(value)[1:-1]
+    return {
+        "as it is": value,
+        "JSON": inner,
+        "JSON with its letters": json.dumps(value, ensure_ascii=False)[1:-1],
+        "JSON in JSON": json.dumps(inner)[1:-1],
+        "repr": repr(value)[1:-1],
+        "bytes": repr(value.encode())[2:-1],
+        "URL": urllib.parse.quote(value, safe=""),
+        "URL, small": "".join(f"%{each:02x}" if not chr(each).isalnum() or each > 127 else chr(each) for each in value.encode()),
+        "form": urllib.parse.quote_plus(value),
+        "HTML": html.escape(value),
+        "XML": value.encode("ascii", "xmlcharrefreplace").decode(),
+        "one line": " ".join(value.split()),
+    }
+
+
+@pytest.mark.parametrize("value", FORMS.values(), ids=FORMS)
+def test_a_secret_is_masked_however_it_is_written(value):
+    masker = Masker(secrets_in_variable("MY_SECRET", value), "[x]")
+    for way, text in written(value).items():
+        shown = masker.text(f"before >{text}< after")
+        assert shown.startswith("before >[x]"), (way, shown)
+        assert shown.endswith("< after"), (way, shown)
+    secrets = secrets_of([], {"MY_SECRET": value})
+    for held in ({"said": value, "n": [f"({value})"]}, {"inner": json.dumps({"said": value})}):
+        for data in (json.dumps(held).encode(), json.dumps(held, ensure_ascii=False).encode()):
+            cleaned = json.dumps(json.loads(secrets.clean(data)), ensure_ascii=False)
+            assert value[:12] not in cleaned
+            assert "[redacted]" in cleaned
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_a_secret_is_masked_in_base64(shift):
+    key = "kqzw-7f93hd?>ab~c8d1kfm20"
+    for code in (base64.b64encode, base64.urlsafe_b64encode):
+        text = code(b"." * shift + key.encode() + b" and more").decode()
+        shown = Masker([key], "[x]").text(f"it was {text}")
+        assert "[x]" in shown
+        assert len(shown) < len(text) - 10
+
+
+def test_parts_of_a_secret_are_secret_too():
+    found = set(secrets_in_variable("GOOGLE_APPLICATION_CREDENTIALS_JSON", ACCOUNT))
+    assert {ACCOUNT, "GOCSPX-inner-77", PRIVATE.strip(), "MIIEvQIBADANBgkqhkiG9w0B"} <= found
+    assert not {"service_account", "my-project", "-----BEGIN PRIVATE KEY-----"} & found
+    assert set(secrets_in_variable("API_KEYS", "first-key-0001, second-key-02")) >= {"first-key-0001", "second-key-02"}
+    assert "s3cr3t=" in set(secrets_in_variable("STORAGE", "AccountName=me;AccountKey=s3cr3t=;EndpointSuffix=x"))
+    assert set(secrets_in_variable("SENTRY_DSN", "https://planted-login-17@sentry.example/4")) >= {"planted-login-17"}
+    assert set(secrets_in_variable("DATABASE_URL", "postgres://bob:p%40ss-9@db/x?sslmode=require")) == {"p%40ss-9", "p@ss-9"}
+    assert "inner-password-1" in set(secrets_in_variable("VCAP_SERVICES", '{"a": [{"credentials": {"password": "inner-password-1"}}]}'))
+    assert list(secrets_in_variable("USE_API_KEY", "true")) == []
+    encoded = base64.b64encode(ACCOUNT.encode()).decode()
+    assert "GOCSPX-inner-77" in set(secrets_in_variable("ACCOUNT_KEY_B64", encoded))
+
+
+def test_every_value_of_a_query_and_the_login_belong_to_the_url():
+    assert set(secrets_in_url("https://h/v1?key=PLANTed%2F1&code=abc%20def&api-version=2024-10-21")) == {
+        *("PLANTed%2F1", "PLANTed/1", "abc%20def", "abc def", "2024-10-21")
+    }
+    assert set(secrets_in_url("https://a-token-of-twenty-c:x-oauth@h")) == {"a-token-of-twenty-c", "x-oauth"}
+    assert set(secrets_in_url("http://[::1/b")) == set()
+
+
+def test_what_is_too_short_is_masked_as_a_whole_value_only():
+    masker = Masker(["EMPTY", "abc1", "test", "dummy"], "[x]")
+    plain = "a test that EMPTY is no dummy, abc1"
+    assert masker.text(plain) == plain
+    assert masker.text("POST /v1?key=abc1&v=2 HTTP/1.1") == "POST /v1?key=[x]&v=2 HTTP/1.1"
+    assert masker.text("/v1?code=abc12") == "/v1?code=abc12"
+    assert masker.text('{"Authorization": "Bearer EMPTY"}') == '{"Authorization": "Bearer [x]"}'
+    assert masker.value({"headers": {"x-api-key": "abc1"}, "said": "abc1"}) == {"headers": {"x-api-key": "[x]"}, "said": "abc1"}
+
+
+def test_the_notes_name_variables_and_no_values():
+    notes = environment_notes(
+        {"LOCAL_API_KEY": "EMPTY", "PIN_TOKEN": "731", "ADMIN_PASSWORD": "garden", "DB_PASSWORD": "long enough 1", "A": "b"}
+    )
+    assert "too short to search for: LOCAL_API_KEY, PIN_TOKEN." in notes[0]
+    assert "ADMIN_PASSWORD" in notes[1]
+    assert not any(value in " ".join(notes) for value in ("EMPTY", "731", "garden", "DB_PASSWORD"))
+    assert environment_notes({"DB_PASSWORD": "long enough 1"}) == []
+
+
+def test_paths_are_no_secrets(tmp_path):
+    (tmp_path / "key").write_text("x")
+    found = secrets_of(
+        [], {"GOOGLE_APPLICATION_CREDENTIALS": "/home/me/account.json", "SIGNING_KEY": str(tmp_path / "key"), "SSH_KEY_PATH": "id_rsa_main"}
+    )
+    assert found.texts == ()
+    assert secrets_of([], {"AWS_SECRET_ACCESS_KEY": "/abc/def+ghi"}).texts == ("/abc/def+ghi",)
+
+
+def test_json_stays_what_it_was_where_a_secret_is_an_ordinary_word():
+    secrets = secrets_of([], {"A_PASSWORD": "answer", "B_PASSWORD": "12345678"})
+    held = {"answer": "the answer is", "n": 12345678, "12345678": 1, "context": "12345678", "my answer": 2}
+    assert json.loads(secrets.clean(json.dumps(held).encode())) == {
+        **{"answer": "the [redacted] is", "n": 12345678},
+        **{"[redacted]": 1, "context": "[redacted]", "my [redacted]": 2},
+    }
+
+
+def test_what_a_cut_leaves_of_a_secret_goes_too():
+    key = "planted-key-0123456789"
+    secrets = secrets_of([], {"A_KEY": key})
+    assert secrets.text(f"{key[5:]} was it, or {key[:14]}") == "[redacted] was it, or [redacted]"
+
+
+@given(st.text(min_size=6, max_size=40), st.text(max_size=10), st.text(max_size=10))
+def test_no_text_keeps_a_secret(secret, before, after):
+    secret = secret.strip()
+    masker = Masker([secret], "\0")
+    if masker.values:
+        for text in written(secret.encode("utf-8", "replace").decode()).values():
+            assert secret not in masker.text(before + text + after)
+
+
+@pytest.mark.parametrize("piece", ["a", "\\", " ", "correct horse ", "correct ", "%20", "&#32;", "\\n"])
+def test_time_grows_with_the_text_alone(piece):
+    masker = Masker(["correct horse staple", "aaaaaaaaaaab", "\\\\\\\\\\\\\\x", PRIVATE], "[x]")
+    took = []
+    for size in (100_000, 400_000):
+        text = piece * (size // len(piece))
+        start = time.process_time()
+        masker.text(text)
+        took.append(time.process_time() - start)
+    assert took[1] < 8 * took[0] + 0.5
+    assert took[1] < 5
