@@ -40,7 +40,7 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, gguf, prices, redact, retry, scripted, sse, wire
+from context_bench.llm import coding, failures, gguf, hop, prices, redact, relay, retry, scripted, sse, wire
 from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import address, connection, trouble
 from context_bench.logs import gold, read, repo, shell, symbols

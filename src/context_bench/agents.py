@@ -294,6 +294,7 @@ def add_agents(result: Result, told: Mapping[str, Any]) -> None:
         "nothing": nothing,
         "limits": told.get("limits"),
         "sandbox": dict(Counter(str(row.metadata["sandbox"]) for row in result.rows if row.metadata.get("sandbox"))),
+        "walls": dict(Counter(str(row.metadata["walls"]) for row in result.rows if row.metadata.get("walls"))),
         "refused": list(told.get("refused") or []),
         "arms": arms,
         "against": against,
@@ -322,6 +323,8 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
             f"NO SANDBOX: {bare} of {sum(agents['sandbox'].values())} runs had no walls (--unsafe). Agents could read and change whatever "
             "this user can, the hidden tests and each other's work included: take no figure here for more than a trial."
         )
+    several = len(agents["walls"]) > 1
+    notes += [f"{said} ({count} runs)" if several else said for said, count in agents["walls"].items()]
     if refused := agents["refused"]:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         notes.append(f"{len(refused)} task(s) passed over: {'; '.join(refused[:5])}{more}.")

@@ -178,7 +178,7 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     result.manifest = {**manifest, "run": record.describe(), **({"score_field": score_field} if score_field else {})}
     if field and not planned.get("score_field"):
         result.manifest["margin"] = {**planned, "score_field": field}
-    result.notes = [*manifest.get("notes", []), *limit_notes(manifest)]
+    result.notes = [*manifest.get("notes", []), *limit_notes(manifest), *(manifest.get("walls") or [])]
     changes = _changes(manifest, field if score_field else None, margin)
     _add_numbers(result, _tallied(result, lambda system: rows(store, record.id, system)), field, margin, " and ".join(changes))
     _add_setups(result, store, record.id)

@@ -63,6 +63,10 @@ def test_every_bundled_task_in_two_arms_with_the_scripted_model(tmp_path):
     assert told["agents"]["against"]["hr"]["tokens"]["ratio"] == 1
     assert told["agents"]["without_one"]["hr"]["tasks"] == 12
     assert told["agents"]["sandbox"] == {"bubblewrap": 24}
+    ((walls, runs),) = told["agents"]["walls"].items()
+    assert runs == 24
+    assert walls.startswith("Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; ")
+    assert walls in told["notes"]
     head = shown(tmp_path).split("Verdicts")[0]
     assert "Tasks 12" in head
     assert "Sandbox bubblewrap" in head
@@ -210,6 +214,7 @@ def test_no_walls_are_said_in_every_report(tmp_path, monkeypatch):
     told = ran(tmp_path, place, *more, agent=MEND, tap=False)
     assert only(told)["scores"]["solved"] == 1
     assert told["agents"]["sandbox"] == {"none": 1}
+    assert any(note.startswith("Sandbox: NONE; ") for note in told["notes"])
     for form in ("table", "markdown", "html"):
         text = " ".join(shown(tmp_path, form).split())
         assert "NO SANDBOX: 1 of 1 runs had no walls" in text, form

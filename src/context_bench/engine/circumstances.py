@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from context_bench.core import calling
+
 #: What changed about each endpoint's limit so far: endpoint → `[at, limit, reason]`.
 Limits = Callable[[], Mapping[str, Sequence[Sequence[Any]]]]
 
@@ -12,15 +14,28 @@ Limits = Callable[[], Mapping[str, Sequence[Sequence[Any]]]]
 EVERY = 2.0
 
 
+def walls_of(manifest: Mapping[str, Any], evaluators: Sequence[Any]) -> list[str]:
+    """The sentences in a manifest on what stood around code that evaluators ran, and what these say of themselves by now."""
+    said = [calling.method(evaluator, "walls") for evaluator in evaluators]
+    now = [str(walls()) for walls in said if walls is not None and walls()]
+    return list(dict.fromkeys([*(manifest.get("walls") or []), *now]))
+
+
 class Circumstances:
     """The part of a run's manifest that is only known while it goes on, see `core.load`.
 
     `manifest`: as it was when this execution began, that of earlier ones in it. `limits`: what changed in this one. `write` puts a manifest
-    into the store.
+    into the store. `evaluators`: those of the run, which may say what stands around the code they run.
     """
 
-    def __init__(self, manifest: dict[str, Any], limits: Limits | None, write: Callable[[dict[str, Any]], Awaitable[object]]) -> None:
-        self._manifest, self._limits, self._write = manifest, limits, write
+    def __init__(
+        self,
+        manifest: dict[str, Any],
+        limits: Limits | None,
+        write: Callable[[dict[str, Any]], Awaitable[object]],
+        evaluators: Sequence[Any] = (),
+    ) -> None:
+        self._manifest, self._limits, self._write, self._evaluators = manifest, limits, write, evaluators
         self._before = list(manifest.get("limits") or [])
         self._written: Mapping[str, Sequence[Sequence[Any]]] = {}
         self._loaded = "load" not in manifest or manifest["load"] in (manifest.get("loads") or [])
@@ -34,6 +49,9 @@ class Circumstances:
 
     async def keep(self) -> None:
         """Write down what changed since it was last written."""
+        if (walls := walls_of(self._manifest, self._evaluators)) != (self._manifest.get("walls") or []):
+            self._manifest = {**self._manifest, "walls": walls}
+            await self._write(self._manifest)
         now = self._limits() if self._limits is not None else {}
         if now and now != self._written:
             self._manifest = {**self._manifest, "limits": [*self._before, now]}

@@ -103,7 +103,10 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
     """The manifest of a resumed run: earlier ones that said something else are kept under `earlier`, oldest first."""
     if "blinding" in before:  # what was shown under an id keeps it, whatever joins the run
         manifest = {**manifest, "blinding": before["blinding"]}
-    manifest = {**manifest, **{name: before[name] for name in ("limits", "loads") if name in before}}  # what happened then happened
+    manifest = {
+        **manifest,
+        **{name: before[name] for name in ("limits", "loads", "walls") if name in before},
+    }  # what happened then happened
     if "notes" in before:  # they were added when it ended
         manifest = {"notes": before["notes"], **manifest}
     earlier = list(before.get("earlier", []))

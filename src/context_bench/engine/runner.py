@@ -82,7 +82,7 @@ async def execute(
         told = continued(told, begun.before)
         told |= {"notes": list(dict.fromkeys([*told.get("notes", []), *secrets.notes]))} if secrets.notes else {}
         await runner.in_database(writer.manifest, told)
-        runner.circumstances = Circumstances(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest))
+        runner.circumstances = Circumstances(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators)
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
         with rare_collections(), remembering(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from context_bench.core.errors import BadInput, RunTimedOut, Stop
 from context_bench.engine.books import Executed
+from context_bench.engine.circumstances import walls_of
 from context_bench.engine.execution import Execution
 from context_bench.engine.executors.local import judged
 from context_bench.engine.manifest import blinding
@@ -98,6 +99,8 @@ async def judge_only(execution: Execution, record: RunRecord, again: bool) -> Ex
     now = {"at": execution.clock.now(), "evaluators": names} | ({"fingerprints": late} if late else {})
     sealed = {"blinding": blinding(record.manifest)} if late else {}
     told = {**record.manifest, **sealed, "rescored": [*before, now]}
+    if walls := walls_of(told, [each.evaluator for each in execution.writer.evaluators]):
+        told["walls"] = walls
     for known in ("judge_calibration", "judge_audit"):
         if late and (told.get(known) or {}).get("judge") not in late.values():
             told.pop(known, None)  # it was about another judge

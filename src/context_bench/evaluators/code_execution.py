@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ class CodeExecution:
     have attributes and items, but equal no plain value, whatever their `==` says; it is lost on them what else is done to a list that is
     one of their attributes. Tests that derive classes from the program's, look at its source or seed its random numbers fail.
 
-    The program has no network, environment, home or files but an empty /tmp (see `context_bench.sandbox`); whatever it breaks is its own
+    The program has no network, environment, home or files but an empty /tmp (see `context_bench.sandbox`). The kernel keeps the limits
+    where this system lets us make control groups; a note of the run says which walls stood. Whatever the program breaks is its own
     score of 0.0. Raises `BadInput` for a limit that is no number above 0, `MissingProgram` where there is no sandbox, `SandboxFailed` if
     one does not start: none of them is the program's fault.
     """
@@ -47,9 +49,13 @@ class CodeExecution:
                 raise BadInput(f"code_execution: {option} is {value!r}; expected a number above 0")
         self.timeout, self.memory = timeout, memory
         self._limits = Limits(timeout, memory * 2**20)
-        self._at_once = at_once or os.cpu_count() or 1
+        self._asked, self._at_once = at_once, at_once or os.cpu_count() or 1
         self._sandbox: Sandbox | None = None
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the sandbox that was found: another machine has its own."""
+        return partial(type(self), self.timeout, memory=self.memory, at_once=self._asked), ()
 
     def fingerprint(self) -> dict[str, Any]:
         """What makes the scores what they are."""
@@ -78,6 +84,10 @@ class CodeExecution:
             if self._sandbox is None:
                 self._sandbox = await find_sandbox()
             return await run(self._sandbox, _PROGRAM, job, self._limits)
+
+    def walls(self) -> str:
+        """A sentence for the run's notes: which limits of the kernel stood around the programs; "" before the first of them."""
+        return self._sandbox.walls() if self._sandbox is not None else ""
 
     async def preflight(self) -> None:
         """Raises `MissingProgram` where no sandbox works, before anything is spent."""

@@ -5,12 +5,12 @@ unit in it, with nothing but the standard library. An *agent* (repository tasks)
 run in it with the tools of this machine, read-only, and `verify()` puts the hidden tests over what the agent left and runs them.
 """
 
-from context_bench.sandbox.finding import find_sandbox
-from context_bench.sandbox.kinds import Bubblewrap, Container, Limits, Sandbox
+from context_bench.sandbox.backends import Bubblewrap, Container, NoSandbox, Sandbox
+from context_bench.sandbox.finding import find_house, find_sandbox
 from context_bench.sandbox.running import Outcome, Unit, run
-from context_bench.sandbox.shapes import Bounds, Finished, Verdict
+from context_bench.sandbox.shapes import Bounds, Finished, Limits, Verdict
 from context_bench.sandbox.verifying import verify
-from context_bench.sandbox.workspace import Workspace, find_house, workspace
+from context_bench.sandbox.workspace import Workspace, workspace
 
 __all__ = [
     "Bounds",
@@ -18,6 +18,7 @@ __all__ = [
     "Container",
     "Finished",
     "Limits",
+    "NoSandbox",
     "Outcome",
     "Sandbox",
     "Unit",

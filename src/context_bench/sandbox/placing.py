@@ -121,6 +121,18 @@ def left_by_agent(doing: str) -> Iterator[None]:
         raise CopyUnusable(f"{doing}: {type(error).__name__}: {str(error)[:200]}") from error
 
 
+def give(root: Path, user: int) -> None:
+    """Make a tree belong to `user`, if that is not 0; links are not followed. Only root can, and only while nothing runs in it."""
+    if user and root.exists():
+        os.chown(root, user, user, follow_symlinks=False)
+        for folder, folders, files in os.walk(root):
+            for name in [*folders, *files]:
+                place = os.path.join(folder, name)  # noqa: PTH118 (as many as a repository has)
+                with contextlib.suppress(OSError):
+                    if os.lstat(place).st_uid != user:
+                        os.chown(place, user, user, follow_symlinks=False)
+
+
 def _open_up(folder: Path) -> None:
     """A folder that the agent has closed to itself belongs to this user still."""
     with contextlib.suppress(OSError):

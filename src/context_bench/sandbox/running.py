@@ -1,4 +1,4 @@
-"""One run in a sandbox: the job goes in, what became of it comes out."""
+"""One run in a sandbox: a program, whose job goes in and what became of it comes out, or a command of an agent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import marshal
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,10 @@ from types import CodeType
 from typing import Any
 
 from context_bench.core.errors import SandboxFailed
+from context_bench.sandbox.backends import Places, Sandbox
 from context_bench.sandbox.inside import WORD
-from context_bench.sandbox.kinds import Limits, Sandbox
+from context_bench.sandbox.shapes import Bounds, Finished, Limits
+from context_bench.sandbox.watched import Command, Stop, watched
 
 #: Reads the first piece of stdin and runs it; `inside.begin` reads the rest.
 _BOOT = (
@@ -73,11 +76,26 @@ async def run(sandbox: Sandbox, unit: Unit, data: dict[str, Any], limits: Limits
     """
     word = secrets.token_bytes(WORD)
     same = sandbox.same_python
-    job = {"unit": unit.code(same), "user": sandbox.user(), "count_by_user": sandbox.count_by_user, **asdict(limits)}
-    job["far"] = {name: value for name, value in data.items() if name not in unit.apart} if unit.apart else None
-    pieces = map(_dumped, (_INSIDE.code(same)[0], job, data))
-    sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
-    out, err, ended = await _talk(sandbox.command(_BOOT, limits), sandbox.environment(), sent + word, limits.timeout + _GRACE)
+    command = sandbox.program(_BOOT, limits)
+    try:
+        counted = command.group is not None and {"memory", "pids"} <= command.group.folders.keys()
+        job = {
+            "unit": unit.code(same),
+            "counted": counted,
+            "user": sandbox.user(),
+            "count_by_user": sandbox.count_by_user,
+            **asdict(limits),
+        }
+        job["far"] = {name: value for name, value in data.items() if name not in unit.apart} if unit.apart else None
+        pieces = map(_dumped, (_INSIDE.code(same)[0], job, data))
+        sent = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
+        out, err, ended = await _talk(command, sent + word, limits.timeout + _GRACE)
+        over = command.group.exceeded() if command.group is not None else ""
+    finally:
+        if not command.over(0.0):
+            await asyncio.shield(asyncio.to_thread(command.over))
+    if out.startswith(b"S") and over == "memory":
+        return Outcome(False, "too much memory")
     if not out.startswith(b"S"):
         said = " ".join(err.decode("utf-8", "replace").split())[-500:] or ended
         raise SandboxFailed(f"the sandbox ({sandbox.name}) did not start: {said}")
@@ -90,11 +108,13 @@ def _dumped(value: Any) -> bytes:
     return marshal.dumps(value, 4)  # the newest version that every Python since 3.4 reads
 
 
-async def _talk(command: list[str], environment: dict[str, str], sent: bytes, seconds: float) -> tuple[bytes, bytes, str]:
+async def _talk(command: Command, sent: bytes, seconds: float) -> tuple[bytes, bytes, str]:
     """Start, send, and read at most a little of what comes back until the process has ended."""
     pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        process = await asyncio.create_subprocess_exec(
+            *command.argv, stdin=pipe, stdout=pipe, stderr=pipe, env=command.environment, pass_fds=command.descriptors()
+        )
     except OSError as error:
         return b"", str(error).encode(), ""
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
@@ -109,6 +129,8 @@ async def _talk(command: list[str], environment: dict[str, str], sent: bytes, se
         out, err, ended = b"", b"", f"nothing came back within {seconds:g} s"
     finally:
         if process.returncode is None:
+            if command.end is not None:
+                await asyncio.shield(asyncio.to_thread(command.end))
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await asyncio.shield(process.wait())
@@ -127,3 +149,33 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
     while chunk := await stream.read(2**16):
         kept += chunk[: max(0, _MOST_OUTPUT - len(kept))]
     return kept
+
+
+def run_in(
+    sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str], places: Places, *, network: bool, bounds: Bounds, timeout: float,
+    stdin: bytes, keep: int, disk: Path, stop: Stop,
+) -> Finished:  # fmt: skip
+    """One command inside. Raises `SandboxFailed` if the walls do not come up."""
+    command = sandbox.command(["/bin/sh", "-c", _limits(sandbox, bounds), "sh", *argv], environment, places, network, bounds)
+    command.stdin = stdin
+    try:
+        finished = watched(command, bounds, timeout, keep=keep, disk=disk, stop=stop)
+        fault = sandbox.started(finished, command)
+    except OSError as error:
+        fault = str(error)
+    finally:
+        command.over()
+    if fault:
+        raise SandboxFailed(f"the sandbox ({sandbox.name}) did not start: {fault}")
+    return finished
+
+
+def _limits(sandbox: Sandbox, bounds: Bounds) -> str:
+    """For `sh`: limits of each process of the command, then the command."""
+    # no core file, and no single file beyond what the whole workspace may take
+    words = ["ulimit -c 0", f"ulimit -f {max(1, bounds.disk // 512)}"]
+    if sandbox.contained:  # shells call it p or u; without walls, all that this user runs elsewhere would count
+        words.append(f"ulimit -p {bounds.tasks} 2>/dev/null || ulimit -u {bounds.tasks} 2>/dev/null")
+    if not sandbox.counts_memory:  # what is only set aside and never written to is not counted in this
+        words.append(f"ulimit -d {bounds.memory // 1024} 2>/dev/null")
+    return "; ".join([*words, 'exec "$@"'])

@@ -6,15 +6,32 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a program. `timeout`: seconds on the clock. `memory`: bytes, for each process and for all of them with their files. `processes`:
+    at one time.
+    """
+
+    timeout: float = 10.0
+    memory: int = 2**30
+    processes: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """What the processes of one command may take together. `memory`, `disk`: bytes (disk: of the whole workspace); `processes`: at a time.
 
-    They are watched from outside, several times a second: a command that goes over is killed whole, so it can be over for that long.
+    A command that goes over is killed whole. The kernel keeps memory and `tasks` where the system grants us control groups; the number of
+    processes and the disk are looked at several times a second, as is memory elsewhere: it can be over for that long.
     """
 
     memory: int = 4 * 2**30
     disk: int = 4 * 2**30
     processes: int = 512
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads that there can be; one more is never made."""
+        return 2 * self.processes
 
 
 @dataclass(frozen=True, slots=True)

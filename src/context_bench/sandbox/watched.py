@@ -11,24 +11,43 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
+from context_bench.sandbox.groups import Group
 from context_bench.sandbox.shapes import Bounds, Finished
 
 _PAGE = resource.getpagesize()
 _TICK = 0.1
+_WALLS = 1  # the process of bwrap itself is a member of the group too
 
 
 @dataclass(slots=True)
 class Command:
-    """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than killing its processes."""
+    """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than killing its processes.
+
+    `handles`: files that it gets; `told`: one of them, in which bwrap says whether the command was started (what runs inside does not have
+    it); `group`: the control group it is in. Whoever makes one lets it go with `over`.
+    """
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     stdin: bytes = b""
-    handles: Sequence[int] = ()
+    handles: list[IO[bytes]] = field(default_factory=list)
     end: Callable[[], None] | None = None
+    group: Group | None = None
+    told: IO[bytes] = field(default_factory=BytesIO)
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Of the files that it gets."""
+        return tuple(handle.fileno() for handle in self.handles)
+
+    def over(self, seconds: float = 10.0) -> bool:
+        """Let go of what was made for it; False if its processes were not gone within that time."""
+        for handle in self.handles:
+            handle.close()
+        return self.group is None or self.group.remove(seconds)
 
 
 @dataclass(slots=True)
@@ -49,7 +68,7 @@ def watched(command: Command, bounds: Bounds, timeout: float, *, keep: int, disk
         stdout=pipe,
         stderr=pipe,
         start_new_session=True,
-        pass_fds=tuple(command.handles),
+        pass_fds=command.descriptors(),
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -58,7 +77,7 @@ def watched(command: Command, bounds: Bounds, timeout: float, *, keep: int, disk
     feeding = threading.Thread(target=_feed, args=(process.stdin, command.stdin), daemon=True)
     feeding.start()
     try:
-        why = _why_over(process, bounds, started + timeout, disk, stop)
+        why = _why_over(process, command.group, bounds, started + timeout, disk, stop)
     finally:
         _end(process, command)
     for reader in (out, err):
@@ -74,23 +93,20 @@ def watched(command: Command, bounds: Bounds, timeout: float, *, keep: int, disk
     )
 
 
-def _why_over(process: subprocess.Popen[bytes], bounds: Bounds, deadline: float, disk: Path, stop: Stop) -> str:
+def _why_over(process: subprocess.Popen[bytes], group: Group | None, bounds: Bounds, deadline: float, disk: Path, stop: Stop) -> str:
     """Wait; "" when it ended by itself, else for what it has to be killed."""
     look_at_disk = 0.0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TICK)
-            return ""
+            return "" if group is None else group.exceeded()
         now = time.monotonic()
         if stop.asked.is_set():
             return "stopped"
         if now > deadline:
             return "time"
-        family = descendants(process.pid)
-        if len(family) > bounds.processes:
-            return "processes"
-        if sum(map(_resident, family)) > bounds.memory:
-            return "memory"
+        if why := _over(process.pid, group, bounds):
+            return why
         if now > look_at_disk:
             if size_of(disk, bounds.disk) > bounds.disk:
                 return "disk"
@@ -98,11 +114,24 @@ def _why_over(process: subprocess.Popen[bytes], bounds: Bounds, deadline: float,
             look_at_disk = time.monotonic() + max(0.5, 9 * (time.monotonic() - now))
 
 
+def _over(pid: int, group: Group | None, bounds: Bounds) -> str:
+    """The bound that is exceeded now, or "". What the kernel counts is asked for, the rest added up."""
+    if group is not None and (why := group.exceeded()):
+        return why
+    family = group.members() if group is not None else descendants(pid)
+    if len(family) > bounds.processes + (_WALLS if group is not None else 0):
+        return "processes"
+    counted = group is not None and "memory" in group.folders
+    return "memory" if not counted and sum(map(_resident, family)) > bounds.memory else ""
+
+
 def _end(process: subprocess.Popen[bytes], command: Command) -> None:
     """Nothing of the command is left after this."""
     if process.poll() is None:
         if command.end is not None:
             command.end()
+        if command.group is not None:
+            command.group.kill()
         for _ in range(100):  # whoever forks while it is killed is found in the next round
             family = descendants(process.pid)
             for pid in family:

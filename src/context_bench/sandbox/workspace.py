@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, CopyUnusable, SandboxFailed, SetupFailed
+from context_bench.sandbox.backends import PATH, TOOLS, Bubblewrap, Places, Sandbox
 from context_bench.sandbox.copying import PLAIN, QUIET, copy_of, take_start
+from context_bench.sandbox.finding import find_house
 from context_bench.sandbox.guarded import Guarded
-from context_bench.sandbox.houses import PATH, TOOLS, House, Places, find_house, run_in
-from context_bench.sandbox.placing import LARGE, Left, bytes_of, fresh_folder, left_by_agent, open_all, parts_of, put, remove_tree
+from context_bench.sandbox.placing import LARGE, Left, bytes_of, fresh_folder, give, left_by_agent, open_all, parts_of, put, remove_tree
+from context_bench.sandbox.running import run_in
 from context_bench.sandbox.shapes import Bounds, Finished
 from context_bench.sandbox.watched import Stop, size_of
-
-__all__ = ["Workspace", "find_house", "workspace"]
 
 _REPO, _HOME = "/workspace/repo", "/home/agent"
 _DIFF = "--binary --no-ext-diff --no-textconv --no-color"
@@ -31,7 +33,7 @@ _SETUP_SECONDS = 1800.0
 def workspace(
     repo: Mapping[str, Any],
     *,
-    house: House | None = None,
+    house: Sandbox | None = None,
     unsafe: bool = False,
     bounds: Bounds | None = None,
     readable: Iterable[str | Path] = (),
@@ -48,6 +50,8 @@ def workspace(
     """
     walls = house or find_house(unsafe=unsafe)
     extra = [_readable(path) for path in readable]
+    if isinstance(walls, Bubblewrap) and walls.as_root and not all(map(_open_to_others, extra)):
+        walls = replace(walls, as_root=False)
     with fresh_folder() as root:
         made = Workspace(root, walls, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
         copy_of(repo, made.path)
@@ -67,23 +71,34 @@ def _readable(path: str | Path) -> Path:
     return there
 
 
+def _open_to_others(path: Path) -> bool:
+    """Another user may read it; of a folder, only itself is looked at."""
+    mode = path.stat().st_mode
+    wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    return mode & wanted == wanted
+
+
 class Workspace:
     """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`, `home_inside` likewise.
 
-    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not).
+    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not); `walls`: a sentence
+    that says which of them stand.
     """
 
-    def __init__(self, root: Path, house: House, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
+    def __init__(self, root: Path, house: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
         self._root, self._house, self._bounds, self._readable = root, house, bounds, list(readable)
-        self.house, self.contained = house.name, house.contained
+        self.house, self.contained, self.walls = house.name, house.contained, house.walls()
+        self._user = house.user()
         self.path, self.home, self._tmp, self._start = root / "repo", root / "home", root / "tmp", root / "start.git"
         self.inside = at if self.contained else str(self.path)
         self.home_inside = _HOME if self.contained else str(self.home)
         for folder in (self.home, self._tmp, root / "etc", root / "bin"):
             folder.mkdir()
         (root / "bin" / "python").symlink_to(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
-        (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:1000:1000::{_HOME}:/bin/sh\n")
-        (root / "etc" / "group").write_text("root:x:0:\nagent:x:1000:\n")
+        user = self._user or 1000
+        (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:{user}:{user}::{_HOME}:/bin/sh\n")
+        (root / "etc" / "group").write_text(f"root:x:0:\nagent:x:{user}:\n")
+        self._written = {self.path, self.home, self._tmp, root / "etc", root / "bin"}
         self._stop = Stop()
         self._guarded: Guarded | None = None
         self._left = Left(0, {})
@@ -92,6 +107,7 @@ class Workspace:
         """From here on changes are the agent's."""
         self._left = open_all(self.path)
         take_start(self.path, self._start)
+        self._written |= {self.path, self._start}
         self._guarded = Guarded(self.path)
 
     def run(
@@ -127,11 +143,13 @@ class Workspace:
             (self.path, self.inside, True),
             *binds,
         ]
+        while self._written:  # since the last command; it belongs to whoever runs this one
+            give(self._written.pop(), self._user)
         return run_in(
             self._house,
             words,
             {**self._environment(), **(env or {})},
-            Places(mine, self.inside),
+            Places(mine, self.inside, self._user),
             network=network,
             bounds=self._bounds,
             timeout=timeout,
@@ -241,7 +259,9 @@ class Workspace:
         """Put a file into the copy (or into HOME). What is in the way (a link, a folder, a file where a folder has to be) is removed; no
         link is followed. Only while no command runs.
         """
-        put(self.home if home else self.path, name, data, executable=executable)
+        base = self.home if home else self.path
+        put(base, name, data, executable=executable)
+        self._written.add(base)
 
     def remove(self, name: str) -> None:
         """Take a file or folder out of the copy; no link is followed."""
@@ -257,10 +277,12 @@ class Workspace:
         """A folder beside the copy, to be shown to a command with `binds`; made if it is not there."""
         place = self._root / name
         place.mkdir(exist_ok=True)
+        self._written.add(place)
         return place
 
     def undo_power_over_tests(self, tests: Iterable[str]) -> tuple[str, ...]:
         """Put back what steers how tests run; the names of what had been changed. See `guarded`."""
+        self._written.add(self.path)
         return self._guarded.undo(list(tests)) if self._guarded is not None else ()
 
     def leave_agent(self) -> None:
@@ -269,3 +291,4 @@ class Workspace:
         for folder in (self.home, self._tmp):
             remove_tree(folder)
             folder.mkdir()
+            self._written.add(folder)

@@ -3,15 +3,19 @@
 import asyncio
 import json
 import os
+import pickle
 import shutil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_bench import evaluate
 from context_bench.core.errors import EvaluatorFailed, MissingProgram
-from context_bench.evaluators import CodeExecution
+from context_bench.engine import open_store, rescore
+from context_bench.evaluators import AnswerQuality, CodeExecution
 from context_bench.evaluators.code_program import NoProgram, fenced, program
+from context_bench.runner import collect
 from context_bench.sandbox import Bubblewrap
 
 run_for_real = pytest.mark.program("bwrap")
@@ -296,3 +300,39 @@ def test_identity_changes_with_the_limits_and_is_plain():
     told = CodeExecution(timeout=5).fingerprint()
     assert told != CodeExecution(timeout=6).fingerprint()
     assert json.loads(json.dumps(told)) == told
+
+
+class Answers:
+    """A system that adds."""
+
+    name = "adds"
+
+    def process(self, example):
+        return {**example, "response": "    return a + b"}
+
+
+@run_for_real
+async def test_another_machine_looks_for_its_own_sandbox(judge):
+    await judge.preflight()
+    there = pickle.loads(pickle.dumps(judge))
+    assert (judge.walls() != "", there.walls()) == (True, "")
+    assert there.fingerprint() == judge.fingerprint()
+
+
+@run_for_real
+@pytest.mark.parametrize("later", [False, True], ids=["with the answers", "afterwards"])
+def test_the_run_says_which_walls_stood(tmp_path, later):
+    place = tmp_path / "s.db"
+    examples = [{"id": n, **ADD} for n in range(2)]
+    found = evaluate(Answers(), examples, [AnswerQuality() if later else CodeExecution()], progress=False, store=place, run="r")
+    if later:
+        assert not any("Sandbox" in note for note in found.notes)
+        with open_store(str(place)) as store:
+            asyncio.run(rescore(store, "r", [CodeExecution()]))
+            found = collect(store, "r", [], score_field="pass_at_1")
+    (said,) = [note for note in found.notes if note.startswith("Sandbox: ")]
+    assert said.startswith(
+        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited "
+    )
+    assert found.manifest["walls"] == [said]
+    assert CodeExecution().walls() == ""

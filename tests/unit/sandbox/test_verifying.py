@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.sandbox import Bounds, find_house, verify, workspace
-from context_bench.sandbox.houses import NoHouse
+from context_bench.sandbox import Bounds, NoSandbox, find_house, verify, workspace
 from context_bench.sandbox.results import plain_name, results
 
 TEST = """
@@ -186,7 +185,7 @@ def test_a_verifier_that_writes_a_reward(copy, says, reward, reason):
 
 
 def test_absolute_places_need_walls():
-    with workspace({"kind": "files", "files": FILES}, house=NoHouse()) as copy:
+    with workspace({"kind": "files", "files": FILES}, house=NoSandbox()) as copy:
         with pytest.raises(BadInput, match="needs a sandbox"):
             verify(copy, {"command": "true", "reward": "/logs/verifier/reward.txt"})
         assert copy.run(SOLVE).ok

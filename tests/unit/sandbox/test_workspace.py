@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.core.errors import BadInput, MissingProgram, SandboxFailed, SetupFailed
-from context_bench.sandbox import Bounds, find_house, workspace
-from context_bench.sandbox.houses import BubblewrapHouse, ContainerHouse, NoHouse
+from context_bench.sandbox import Bounds, Bubblewrap, Container, NoSandbox, find_house, workspace
 
 pytestmark = pytest.mark.program("bwrap")
 SMALL = Bounds(memory=256 * 2**20, disk=32 * 2**20, processes=40)
@@ -372,7 +371,7 @@ def test_without_walls_it_refuses_unless_asked_not_to(only):
     with pytest.raises(MissingProgram, match=r"only in a sandbox.*apt-get install bubblewrap.*Tried: bwrap is not installed"):
         find_house()
     house = find_house(unsafe=True)
-    assert isinstance(house, NoHouse)
+    assert isinstance(house, NoSandbox)
     assert not house.contained
 
 
@@ -386,10 +385,10 @@ def test_walls_that_do_not_stand_are_not_used(only):
 
 
 def test_walls_that_fall_are_no_fault_of_the_agent(folder, tmp_path):
-    broken = BubblewrapHouse(str(program(tmp_path, "bwrap", "#!/bin/sh\necho 'bwrap: Out of luck' >&2; exit 1\n")))
+    broken = Bubblewrap(str(program(tmp_path, "bwrap", "#!/bin/sh\necho 'bwrap: Out of luck' >&2; exit 1\n")))
     with workspace({"kind": "folder", "path": str(folder)}, house=broken) as copy, pytest.raises(SandboxFailed, match="Out of luck"):
         copy.run("true")
-    absent = BubblewrapHouse("/nonexistent/bwrap")
+    absent = Bubblewrap("/nonexistent/bwrap")
     with workspace({"kind": "folder", "path": str(folder)}, house=absent) as copy, pytest.raises(SandboxFailed, match="did not start"):
         copy.run("true")
 
@@ -425,7 +424,7 @@ os.execv(order[0], [*order, "--remount-ro", "/", "--chdir", take("--workdir")[0]
 def test_docker_where_bubblewrap_is_not(only, folder, monkeypatch):
     program(only, "docker", DOCKER)
     house = find_house()
-    assert isinstance(house, ContainerHouse)
+    assert isinstance(house, Container)
     assert (house.name, house.image) == ("docker", "python:3-slim")
     with workspace({"kind": "folder", "path": str(folder)}, house=house) as copy:
         done = copy.run("pwd; echo $KEY; echo new > new.txt; test ! -e " + str(folder), env={"KEY": "sk-secret"})
@@ -447,7 +446,7 @@ def test_docker_where_bubblewrap_is_not(only, folder, monkeypatch):
 
 @contextmanager
 def unsafe(folder):
-    with workspace({"kind": "folder", "path": str(folder)}, house=NoHouse(), bounds=SMALL) as made:
+    with workspace({"kind": "folder", "path": str(folder)}, house=NoSandbox(), bounds=SMALL) as made:
         yield made
 
 

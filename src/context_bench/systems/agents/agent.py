@@ -108,7 +108,7 @@ class Agent:
             return await self._work(example, made, mark)
 
     async def _work(self, example: Example, made: Workspace, mark: Mark | None) -> Example:
-        facts: dict[str, Any] = {"sandbox": made.house}
+        facts: dict[str, Any] = {"sandbox": made.house, "walls": made.walls}
         if self.command is None:
             return await self._verified(example, made, facts, {})
         finished, broken = await self._agent(example, made, mark)
@@ -172,7 +172,7 @@ class Agent:
         return "set -e\n" + "\n".join(own) if own else ""
 
     def _places(self, mark: Mark | None, workspace: str, home: str) -> dict[str, str | None]:
-        from context_bench.sandbox.houses import PATH
+        from context_bench.sandbox.backends import PATH
 
         key = mark.token if mark is not None and mark.mode == "key" else "no-key-needed"
         return {"tap": self._tap, "key": key, "workspace": workspace, "home": home, "path": PATH}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from context_bench.core.errors import BadInput
 from context_bench.llm.folders import home_folder
-from context_bench.sandbox.houses import PATH
+from context_bench.sandbox.backends import PATH
 
 #: Folders that every sandbox shows.
 _SHOWN = ("/usr/", "/bin/", "/sbin/", "/lib", "/opt/", "/nix/store/")
