@@ -36,19 +36,17 @@ class EventReader:
         self._rest = bytearray()
         self._first, self._after_cr = True, False
         self._name, self._data = "", list[str]()
-        self._held = 0  # bytes of the event that is not over
+        self._held = 0  # bytes in the lines of the event that is not over
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
-        """The events that `data` completes. Raises `TooLarge` for one that does not end."""
-        self._held += len(data)
-        if self._held > _LARGEST_EVENT:
-            raise TooLarge(f"an event of more than {_LARGEST_EVENT // 2**20} MiB")
+        """The events that `data` completes. Raises `TooLarge` for one that is larger than is read."""
         if self._after_cr and data:
             if data[0] == 0x0A:  # the second half of a CR LF that was cut in two
                 data = data[1:]
             self._after_cr = False
         if b"\n" not in data and b"\r" not in data:
             self._rest += data
+            self._bound(len(self._rest))
             return
         self._after_cr = data.endswith(b"\r")
         ends = data.endswith((b"\r", b"\n"))
@@ -56,10 +54,18 @@ class EventReader:
         self._rest = bytearray() if ends else bytearray(lines.pop())
         for line in lines:
             if not line and not self._data:  # of a flood of empty lines
-                self._name, self._held = "", len(self._rest)
+                self._name, self._held = "", 0
                 continue
+            self._held += len(line)
+            if self._held > _LARGEST_EVENT:
+                self._bound()
             if (event := self._line(line)) is not None:
                 yield event
+        self._bound(len(self._rest))
+
+    def _bound(self, more: int = 0) -> None:
+        if self._held + more > _LARGEST_EVENT:
+            raise TooLarge(f"an event of more than {_LARGEST_EVENT // 2**20} MiB")
 
     def close(self) -> Iterator[tuple[str, str]]:
         """The last event, if its blank line is missing."""
@@ -74,8 +80,7 @@ class EventReader:
             raw, self._first = raw.removeprefix(_BYTE_ORDER_MARK), False
         if not raw:
             event = (self._name, "\n".join(self._data)) if self._data else None
-            self._held = len(self._rest)
-            self._name, self._data = "", []
+            self._name, self._data, self._held = "", [], 0
             return event
         if raw.startswith(b"data: "):  # nearly every one
             self._data.append(raw[6:].decode("utf-8", "replace"))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +20,8 @@ from context_bench.sandbox.shapes import Bounds, Finished
 
 _PAGE = resource.getpagesize()
 _TICK = 0.1
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_AT_ONCE = 15  # names of up to 255 bytes that make a path the system takes
 _WALLS = 1  # the process of bwrap itself is a member of the group too
 
 
@@ -182,18 +184,34 @@ def size_of(folder: Path, enough: int) -> int:
     """Bytes that the tree takes on the disk; adding up ends as soon as there are more than `enough`. Links are not followed."""
     total, waiting = 0, [os.fspath(folder)]
     while waiting and total <= enough:
+        path = waiting.pop()
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with _opened(path) as handle, os.scandir(handle) as entries:
                 for entry in entries:
                     try:
                         total += max(512, entry.stat(follow_symlinks=False).st_blocks * 512)
                         if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
+                            waiting.append(f"{path}/{entry.name}")
                     except OSError:
                         continue
         except OSError:
             continue
     return total
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A folder, opened a part of its path at a time: the system takes no path as long as a tree may be deep."""
+    parts = path.split("/")
+    handle = os.open("/".join(parts[:_AT_ONCE]) or "/", _FOLDER)
+    try:
+        for start in range(_AT_ONCE, len(parts), _AT_ONCE):
+            inner = os.open("/".join(parts[start : start + _AT_ONCE]), _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _feed(pipe: IO[bytes], data: bytes) -> None:

@@ -488,7 +488,8 @@ async def test_who_watches_is_told(run):
     from context_bench.engine import RichProgress
 
     said = StringIO()
-    await run([Spaces()], grouped("ab"), progress=RichProgress(said, every=0.0))
+    seconds = itertools.count(0.0, 100.0)  # long enough between two looks for a line at each
+    await run([Spaces()], grouped("ab"), progress=RichProgress(said, every=0.0, monotonic=lambda: next(seconds)))
     assert "  memory: setting up group a\n" in said.getvalue()
     assert "  memory: setting up group b\n" in said.getvalue()
 

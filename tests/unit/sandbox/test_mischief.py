@@ -16,6 +16,7 @@ import pytest
 from context_bench.core.errors import CopyUnusable, SandboxFailed
 from context_bench.sandbox import find_house, placing, workspace
 from context_bench.sandbox.placing import fresh_folder, left_by_agent, remove_tree
+from context_bench.sandbox.watched import size_of
 from context_bench.systems.agents import Agent
 
 workspaces = sys.modules["context_bench.sandbox.workspace"]  # the name of the module is that of a function too
@@ -181,3 +182,20 @@ def test_what_a_killed_process_left_is_removed_however_deep(own_tmp):
         assert not unlocked.exists()
         assert young.exists(), "may be in the making"
     remove_tree(young)
+
+
+def test_what_no_path_reaches_is_counted(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for _ in range(150):
+            os.mkdir("a" * 32, dir_fd=here)
+            inner = os.open("a" * 32, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = inner
+        with os.fdopen(os.open("deep", os.O_CREAT | os.O_WRONLY, dir_fd=here), "wb") as file:
+            file.write(bytes(4 * 2**20))
+    finally:
+        os.close(here)
+    assert size_of(tmp_path, 2**40) > 4 * 2**20
+    remove_tree(tmp_path / ("a" * 32))
+    assert size_of(tmp_path, 2**40) == 0
