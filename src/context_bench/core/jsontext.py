@@ -20,8 +20,7 @@ _WEIGHTS = ((b"[", 72), (b"{", 240), (b",", 32), (b'"', 30))
 _MOST_QUOTES = 2**20
 #: Bytes that no character of more than 16 bits has in UTF-8.
 _UP_TO_TWO = bytes(range(0xF0))
-
-
+#: Digits of a whole number that are read; a float ends before.
 _MOST_DIGITS = 400
 
 
@@ -40,11 +39,9 @@ def load_json(data: str | bytes) -> Any:
             raise ValueError("nested too deeply") from None
 
 
-def _whole(digits: str) -> int:
-    """A whole number beyond 64 bits; none that is beyond what any number in JSON is read as."""
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits):,} digits")
-    return int(digits)
+def _whole(digits: str) -> int | float:
+    """A whole number beyond 64 bits; one beyond all floats is infinite, as `1e400` is, for its digits take long to read."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:

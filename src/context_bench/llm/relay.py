@@ -9,6 +9,7 @@ demonstration stand on it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Collection
@@ -310,7 +311,8 @@ def _without_login(url: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     if parts.username is None and parts.password is None:
         return url, None
-    login = aiohttp.BasicAuth(unquote(parts.username or ""), unquote(parts.password or ""), "utf-8").encode()
+    named = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    login = f"Basic {base64.b64encode(named.encode()).decode()}"
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), login
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from context_bench.core.secrets import Masker, secrets_in_url
@@ -66,7 +67,8 @@ def credentials(headers: Iterable[tuple[str, str]], target: str) -> frozenset[st
     return frozenset(value for value in found if value)
 
 
-def masker(known: Iterable[str]) -> Masker:
+@lru_cache(maxsize=64)
+def masker(known: frozenset[str]) -> Masker:
     """Cuts `known` secrets out of texts."""
     return Masker(known, MASK)
 
@@ -74,7 +76,7 @@ def masker(known: Iterable[str]) -> Masker:
 def mask_text(text: str, known: Iterable[str] | Masker = ()) -> str:
     """`text` without the `known` secrets and without anything that has the shape of a key."""
     if known:
-        text = (known if isinstance(known, Masker) else masker(known)).text(text)
+        text = (known if isinstance(known, Masker) else masker(frozenset(known))).text(text)
     if len(text) < 8:
         return text
     for sign, keys in _KEYS.items():
