@@ -26,7 +26,7 @@ class Sample:
     """One look at a process."""
 
     at: float
-    memory: float  # MB resident, of the process alone
+    memory: float  # MB of its own, without mapped files, which the system takes away and brings back as it likes
     files: int
     threads: int
 
@@ -40,18 +40,24 @@ class Watched:
     busy: float = math.inf  # seconds on the monotonic clock
     warm_from: float | None = None  # the same clock; by default so many seconds after the start
     samples: list[Sample] = field(default_factory=list)
+    _born: str = ""
 
     def look(self) -> None:
         """Take a sample; nothing if the process is gone."""
         here = Path(f"/proc/{self.pid}")
         try:
             status = (here / "status").read_text()
+            born = (here / "stat").read_text().rpartition(")")[2].split()[19]
             files = sum(1 for _ in (here / "fd").iterdir())
         except OSError:
             return
-        memory, threads = re.search(r"VmRSS:\s+(\d+)", status), re.search(r"Threads:\s+(\d+)", status)
-        if memory and threads:
-            self.samples.append(Sample(time.monotonic(), int(memory[1]) / 1024, files, int(threads[1])))
+        self._born = self._born or born
+        if born != self._born:  # another process has its number now
+            return
+        found = dict(re.findall(r"(RssAnon|VmSwap|Threads):\s+(\d+)", status))
+        if "RssAnon" in found:
+            memory = (int(found["RssAnon"]) + int(found.get("VmSwap", 0))) / 1024
+            self.samples.append(Sample(time.monotonic(), memory, files, int(found["Threads"])))
 
     def warm(self) -> list[Sample]:
         """The samples after the process has filled its caches, while it was busy."""
@@ -154,8 +160,8 @@ class Kind:
     @property
     def broken(self) -> str | None:
         """What is wrong, if anything is."""
-        if self.slope is not None and self.slope.verdict == "GROWS":
-            return f"the memory of the {self.name} grows: {self.trend}"
+        if self.slope is None or self.slope.verdict != "held":
+            return f"the memory of the {self.name} is not shown to hold: {self.trend}"
         if self.slope is not None and self.files[1] > self.files[0] + FILES:
             return f"the {self.name} had {self.files[0]} files open and has {self.files[1]}"
         return None

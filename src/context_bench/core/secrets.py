@@ -168,6 +168,16 @@ def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
             yield from dict.fromkeys((value, unquote(value), unquote_plus(value)))
 
 
+def plain_parameters(url: str) -> list[str]:
+    """The names of a URL's query parameters that do not name a secret, though their values are searched for."""
+    try:
+        query = urlsplit(url).query if len(url) <= 4096 else ""
+    except ValueError:
+        return []
+    pairs = (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS])
+    return [unquote(name) for name, _, value in pairs if is_searchable(unquote(value)) and not names_a_secret(unquote(name))]
+
+
 def _of_login(login: str) -> Iterator[str]:
     """The password; the name too where there is no password or where it is as long as a key."""
     name, _, password = login.partition(":")

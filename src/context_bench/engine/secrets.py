@@ -10,7 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from context_bench.core.secrets import Masker, field_names_a_secret, is_searchable, secrets_in_url, secrets_in_value, surely_names_a_secret
+from context_bench.core.secrets import (
+    Masker,
+    field_names_a_secret,
+    is_searchable,
+    plain_parameters,
+    secrets_in_url,
+    secrets_in_value,
+    surely_names_a_secret,
+)
 from context_bench.engine.store.encoding import dumps, is_reference, loads
 from context_bench.llm.keyring import environment_notes, environment_secrets
 from context_bench.llm.redact import without_parameters
@@ -71,16 +79,24 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
     """
     found = {text.strip() for texts in environment_secrets(environment).values() for text in texts}
     seen: set[int] = set()
+    urls: list[str] = []
     for plugin in plugins:
-        found.update(text.strip() for text in _inside(plugin, seen, 0))
-    return Secrets(found, environment_notes(environment))
+        found.update(text.strip() for text in _inside(plugin, seen, urls, 0))
+    notes = environment_notes(environment)
+    if names := sorted({name for url in urls for name in plain_parameters(url)}):
+        notes.append(
+            f"Query parameters of the URLs asked: {', '.join(names)}. Their values are masked wherever they occur, in answers before "
+            "they are scored as well; a value that an answer may hold belongs in a header."
+        )
+    return Secrets(found, notes)
 
 
-def _inside(value: Any, seen: set[int], depth: int) -> Iterator[str]:
+def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator[str]:
     if depth > 4 or id(value) in seen or len(seen) > 2_000:
         return
     if isinstance(value, str):
         if "://" in value:
+            urls.append(value)
             yield from secrets_in_url(value)
         return
     if isinstance(value, int | float | bytes | None):
@@ -89,7 +105,7 @@ def _inside(value: Any, seen: set[int], depth: int) -> Iterator[str]:
     for name, item in _members(value):
         if isinstance(item, str) and name is not None and field_names_a_secret(name):
             yield from _of_attribute(name, item)
-        yield from _inside(item, seen, depth + 1)
+        yield from _inside(item, seen, urls, depth + 1)
 
 
 def _of_attribute(name: str, value: str) -> Iterator[str]:

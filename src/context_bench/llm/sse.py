@@ -65,7 +65,7 @@ class EventReader:
 
     def _bound(self, more: int = 0) -> None:
         if self._held + more > _LARGEST_EVENT:
-            raise TooLarge(f"an event of more than {_LARGEST_EVENT // 2**20} MiB")
+            raise TooLarge(f"too large: an event of more than {_LARGEST_EVENT // 2**20} MiB")
 
     def close(self) -> Iterator[tuple[str, str]]:
         """The last event, if its blank line is missing."""
@@ -171,7 +171,7 @@ class StreamReader:
     def _take(self, name: str, text: str, *, cut: bool) -> None:
         self._left -= 1
         if self._left < 0:
-            raise TooLarge(f"a stream of more than {_MOST_EVENTS:,} events")
+            raise TooLarge(f"too large: a stream of more than {_MOST_EVENTS:,} events")
         if not text or text.isspace():
             return
         if self._state.over:

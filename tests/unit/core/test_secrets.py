@@ -7,12 +7,13 @@ import html
 import json
 import time
 import urllib.parse
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
+from context_bench.core.secrets import Masker, names_a_secret, plain_parameters, secrets_in_url, secrets_in_variable
 from context_bench.engine.secrets import secrets_of
 from context_bench.llm.keyring import environment_notes
 
@@ -184,3 +185,11 @@ def test_time_grows_with_the_text_alone(piece):
         took.append(time.process_time() - start)
     assert took[1] < 8 * took[0] + 0.5
     assert took[1] < 5
+
+
+def test_parameters_that_name_no_secret_are_named_since_their_values_are_masked_too() -> None:
+    url = "http://h/v1?region=france&api-version=2024-02-01&key=planted-5521&n=1"
+    assert plain_parameters(url) == ["region", "api-version"]
+    [note] = secrets_of([SimpleNamespace(url=url)], {}).notes
+    assert note.startswith("Query parameters of the URLs asked: api-version, region.")
+    assert "france" not in note

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,16 @@ def test_hostile_patterns_do_not_hang() -> None:
     assert read_shell(":(){ :|:& };:", "", REPO).reads == {}
     assert read_shell("(" * 5000, "", REPO).reads == {}
     assert read_shell("$(" * 300 + ")" * 300, "", REPO).reads == {}
+
+
+@pytest.mark.parametrize("tool", ["grep -E '{}'", "rg '{}'", "sed -n -E '/{}/p'", "awk '/{}/'"])
+@pytest.mark.parametrize("pattern", ["a*a*a*a*b", "(a|aa)+b", "(c|a*a*a*a*)b", "a*a*a*a*[bc]$"])
+def test_the_care_for_a_long_file_stands_after_a_short_one(tool: str, pattern: str) -> None:
+    files = Snapshot({"short": b"aaa\n", "long": b"a" * 3000 + b"\n"})
+    began = time.process_time()
+    for names in ("short long", "long short", "short long short long"):
+        read_shell(f"{tool.format(pattern)} {names}", "", files)
+    assert time.process_time() - began < 5.0  # 600 letters took more than 40 s
 
 
 _WORDS = st.sampled_from(

@@ -95,8 +95,8 @@ class Pattern:
         """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one of them."""
         self._budget = budget
         budget.step(size)
-        if self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK:
-            self.found = self._search
+        quick = self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK
+        self.found = self._search if quick else self._found
         return self.found
 
     def _found(self, text: str) -> bool:

@@ -99,8 +99,8 @@ def main() -> None:
             result["messages"] = KINDS[sys.argv[1]](json.loads(sys.stdin.readline()), calls)
         except Exception as error:  # of a package that we know nothing about
             result["failure"] = f"{type(error).__name__}: {str(error)[:2000]}"
-        replies.write(json.dumps({"result": result}, default=str) + "\n")
-        replies.flush()
+    replies.write(json.dumps({"result": result}, default=str) + "\n")  # after the folder is gone: who reads it ends this process
+    replies.flush()
 
 
 if __name__ == "__main__":
