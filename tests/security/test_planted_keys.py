@@ -227,7 +227,7 @@ def test_no_key_is_in_any_output_log_store_or_command_line(scene, name):
 def test_the_notes_name_what_is_too_short_and_what_may_be_an_ordinary_word(scene):
     told = json.loads((scene.out / "one.json").read_text())["notes"]
     assert any("too short to search for: EMPTY_TOKEN." in note for note in told), told
-    assert any(note.endswith("LETTERS_TOKEN, SHORT_TOKEN.") for note in told), told
+    assert any("words or figures: LETTERS_TOKEN, SHORT_TOKEN." in note for note in told), told
 
 
 @pytest.mark.parametrize("name", odd())

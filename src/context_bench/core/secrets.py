@@ -49,6 +49,30 @@ _ABOUT = re.compile(
 _OF_KEYS = frozenset(("id", "ids", "per", "minute", "function", "func", "order", "space"))
 
 
+#: Parameters of URLs whose values say nothing secret, and values that are versions, dates or figures.
+_PLAIN_NAMES = frozenset(
+    {
+        "alt",
+        "api-version",
+        "api_version",
+        "deployment",
+        "deployment-id",
+        "deployment_id",
+        "engine",
+        "format",
+        "lang",
+        "language",
+        "locale",
+        "location",
+        "model",
+        "region",
+        "stream",
+        "version",
+    }
+)
+_FIGURES = re.compile(r"[\d.,:+_-]+(?:-preview)?")
+
+
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
     """Whether a variable, header, parameter, field or attribute of this name holds a secret, going by the name alone."""
@@ -83,9 +107,15 @@ def field_names_a_secret(name: str) -> bool:
 # Values
 
 
+class Whole(str):
+    """A value that is masked only where it is the whole value of a header or of a query: an answer may hold it by right."""
+
+    __slots__ = ()
+
+
 def is_searchable(value: str) -> bool:
     """Whether a value is long and rare enough to be searched for in any text."""
-    return len(value) >= SHORTEST and not _PLACEHOLDERS.fullmatch(value.lower())
+    return len(value) >= SHORTEST and not isinstance(value, Whole) and not _PLACEHOLDERS.fullmatch(value.lower())
 
 
 def secrets_in_variable(name: str, value: str) -> Iterator[str]:
@@ -151,7 +181,8 @@ def _of_document(document: Any, depth: int) -> Iterator[str]:
 def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
     """The login of a URL and the values of its query, as they stand there and decoded.
 
-    `every`: all of the query, as for a URL that requests are sent to; else only parameters that are named like a secret.
+    `every`: all of the query, as for a URL that requests are sent to; else only parameters that are named like a secret. Versions, dates,
+    models, regions and plain words are `Whole`, unless the name says that they are secret.
     """
     if len(url) > 4096 or any(each.isspace() for each in url):
         return
@@ -164,8 +195,16 @@ def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
         yield from _of_login(login)
     for pair in re.split("[&;]", parts.query)[:_MOST_PARTS]:
         name, _, value = pair.partition("=")
-        if value and (every or names_a_secret(unquote(name))):
+        if value and names_a_secret(unquote(name)):
             yield from dict.fromkeys((value, unquote(value), unquote_plus(value)))
+        elif value and every:
+            for form in dict.fromkeys((value, unquote(value), unquote_plus(value))):
+                yield Whole(form) if _is_plain(unquote(name), form) else form
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Whether a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a word."""
+    return name.lower() in _PLAIN_NAMES or (len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None))
 
 
 def plain_parameters(url: str) -> list[str]:
@@ -174,8 +213,8 @@ def plain_parameters(url: str) -> list[str]:
         query = urlsplit(url).query if len(url) <= 4096 else ""
     except ValueError:
         return []
-    pairs = (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS])
-    return [unquote(name) for name, _, value in pairs if is_searchable(unquote(value)) and not names_a_secret(unquote(name))]
+    pairs = ((unquote(name), unquote(value)) for name, _, value in (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS]))
+    return [name for name, value in pairs if is_searchable(value) and not names_a_secret(name) and not _is_plain(name, value)]
 
 
 def _of_login(login: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from context_bench.core.secrets import (
     Masker,
+    Whole,
     field_names_a_secret,
     is_searchable,
     plain_parameters,
@@ -81,7 +82,7 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
     seen: set[int] = set()
     urls: list[str] = []
     for plugin in plugins:
-        found.update(text.strip() for text in _inside(plugin, seen, urls, 0))
+        found.update(text if isinstance(text, Whole) else text.strip() for text in _inside(plugin, seen, urls, 0))
     notes = environment_notes(environment)
     if names := sorted({name for url in urls for name in plain_parameters(url)}):
         notes.append(

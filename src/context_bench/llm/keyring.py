@@ -44,15 +44,20 @@ def environment_notes(environment: Mapping[str, str] | None = None) -> list[str]
     """What the search for the environment's secrets cannot do, or does to ordinary words: sentences that name variables, never values."""
     found = {name: values[0] for name, values in environment_secrets(environment).items() if names_a_secret(name) or name in _NAMED}
     short = sorted(name for name, value in found.items() if not is_searchable(value))
-    words = sorted(name for name, value in found.items() if is_searchable(value) and len(value) < 16 and value.isalpha())
+    words = sorted(
+        name for name, value in found.items() if is_searchable(value) and len(value) < 16 and (value.isalpha() or value.isdigit())
+    )
     notes = []
     if short:
         notes.append(
-            f"Secrets too short to search for: {', '.join(short)}. Their values are masked only where they are a whole value of a "
-            "header or of a query."
+            f"Secrets too short to search for: {', '.join(short)}. Such values, and placeholders, are masked only where they are a "
+            "whole value of a header or of a query."
         )
     if words:
-        notes.append(f"Secrets that could be ordinary words, and are masked wherever these words occur: {', '.join(words)}.")
+        notes.append(
+            f"Secrets that could be ordinary words or figures: {', '.join(words)}. They are masked wherever these occur, in answers "
+            "before they are scored as well."
+        )
     return notes
 
 

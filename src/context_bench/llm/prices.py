@@ -97,11 +97,13 @@ class GenaiPrices:
         return self._on.date().isoformat()
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """US dollars for `usage` on `model`; `None` when no price is known or the usage tells neither input nor output tokens."""
-        if usage.input_tokens is None and usage.output_tokens is None:
+        """US dollars for `usage` on `model`; `None` when no price is known, or the usage leaves out tokens that have a price."""
+        if usage.input_tokens is None:
             return None
         known = self._of_model(model)
         if known is None:
+            return None
+        if usage.output_tokens is None and (known.flat is None or known.flat.output):
             return None
         return known.flat.cost(usage) if known.flat else self._by_table(usage, *known.listed)
 

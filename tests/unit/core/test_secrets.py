@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.secrets import Masker, names_a_secret, plain_parameters, secrets_in_url, secrets_in_variable
+from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
 from context_bench.engine.secrets import secrets_of
 from context_bench.llm.keyring import environment_notes
 
@@ -187,9 +187,18 @@ def test_time_grows_with_the_text_alone(piece):
     assert took[1] < 5
 
 
-def test_parameters_that_name_no_secret_are_named_since_their_values_are_masked_too() -> None:
-    url = "http://h/v1?region=france&api-version=2024-02-01&key=planted-5521&n=1"
-    assert plain_parameters(url) == ["region", "api-version"]
-    [note] = secrets_of([SimpleNamespace(url=url)], {}).notes
-    assert note.startswith("Query parameters of the URLs asked: api-version, region.")
-    assert "france" not in note
+def test_values_of_a_query_that_answers_may_hold_are_masked_as_whole_values_only() -> None:
+    url = "http://h/v1?region=france&api-version=2024-02-01&model=gpt-4o-mini&tenant=Kansas&user=mz-5521-planted&key=2024-10-21&n=1"
+    masked = secrets_of([SimpleNamespace(url=url)], {})
+    answer = "The capital of france is Paris; gpt-4o-mini, 2024-02-01, Kansas"
+    assert masked.text(answer) == answer
+    assert "france" not in masked.text("POST /v1?region=france&tenant=Kansas HTTP/1.1")
+    assert "Kansas" not in masked.text("POST /v1?region=france&tenant=Kansas HTTP/1.1")
+    for secret in ("mz-5521-planted", "2024-10-21"):
+        assert secret not in masked.text(f"your {secret} is wrong")
+    [note] = masked.notes
+    assert note.startswith("Query parameters of the URLs asked: user.")
+
+
+def test_a_key_of_figures_alone_is_named_in_the_notes() -> None:
+    assert "ordinary words" in environment_notes({"OPENAI_API_KEY": "100000"})[0]

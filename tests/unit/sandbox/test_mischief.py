@@ -21,7 +21,7 @@ from context_bench.systems.agents import Agent
 
 workspaces = sys.modules["context_bench.sandbox.workspace"]  # the name of the module is that of a function too
 pytestmark = pytest.mark.program("bwrap")
-DEEP = f"python -c \"import os\nfor _ in range(3000): os.mkdir('{'a' * 32}'); os.chdir('{'a' * 32}')\nopen('end', 'w')\n%s\""
+DEEP = f"python -c \"import os\nfor _ in range(400): os.mkdir('{'a' * 32}'); os.chdir('{'a' * 32}')\nopen('end', 'w')\n%s\""
 SMALL = 2**20  # bytes that a patch may have here
 #: What an agent may do, and words of the reason; "" where the hidden tests decide as ever.
 MISCHIEF = {
