@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import gzip
 import json
+import logging
 import math
 import os
+import pickle
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from dataclasses import asdict
@@ -24,8 +27,9 @@ from hypothesis import strategies as st
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply
 from context_bench.core.jsontext import TooLarge, check_size, load_body, load_json
-from context_bench.core.records import Forwarded, not_compared
+from context_bench.core.records import Forwarded, Usage, not_compared
 from context_bench.core.tokens import MOST_COUNTED, counter_for
+from context_bench.core.watching import Turn
 from context_bench.core.wire import count_request
 from context_bench.engine.observe import observed
 from context_bench.llm.chat import ChatClient
@@ -35,11 +39,15 @@ from context_bench.llm.wire import StreamReader, parse_request
 from context_bench.reports import watching
 from context_bench.tap import Tap, Watch
 from context_bench.tap.apart import Apart, Lost
+from context_bench.tap.arms import Event
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.records import SOCKET, Exchange, Scribe
+from context_bench.tap.measuring import Measure
+from context_bench.tap.pairing import Seen
+from context_bench.tap.reading import Work
+from context_bench.tap.records import POLICIES, SOCKET, Exchange, Scribe
 from context_bench.tap.talk import Talk
 
-from .working import Unmovable, Worker
+from .working import Panic, Unmovable, Worker
 
 MB = 10**6
 HEAD = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"'
@@ -358,25 +366,133 @@ def test_work_is_handed_over_once_and_a_process_that_ends_is_started_again():
     with pytest.raises(Lost, match="ended"):
         apart.do("add", 13)
     assert apart.do("add", 3) == [1, 3]  # what was handed over is there again
-    with pytest.raises(MemoryError):
-        apart.do("add", 14)
-    with pytest.raises(ValueError, match="not fifteen"):
-        apart.do("add", 15)
+    for number, kind in FAILURES.items():
+        with pytest.raises(Lost, match=f"^{kind}$") as failed:
+            apart.do("add", number)
+        assert failed.value.too_large == (kind == "MemoryError")
     assert apart.do("add", 4) == [1, 3, 4]
+    with pytest.raises(Lost, match="TypeError"):
+        apart.do("add", threading.Lock())  # work that cannot travel
+    assert apart.do("add", 5)[-1] == 5
     apart.close()
+
+
+#: What the worker raises for a number, by its type.
+FAILURES = {14: "MemoryError", 15: "ValueError", 16: "Odd", 17: "Panic", 18: "SystemExit"}
+
+
+def test_a_worker_that_cannot_be_handed_over_stays_and_a_warning_says_so(caplog):
     bound = Apart(Unmovable())
-    assert not bound.away(large=True)
+    with caplog.at_level(logging.WARNING, logger="context_bench.tap"):
+        assert not bound.away(large=True)
+    assert "cannot be pickled (TypeError)" in caplog.text
     assert bound.do("add", 1) == 1
+    with pytest.raises(Lost, match="AttributeError"):
+        bound.do("nothing", 1)
+
+
+def test_a_process_that_cannot_be_started_is_no_more_than_lost_work(monkeypatch):
+    apart = Apart(Worker())
+    assert apart.away(large=True)
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(Lost, match="could not be started: FileNotFoundError"):
+        apart.do("add", 1)
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # ends before it has taken its worker
+    with pytest.raises(Lost, match="ended"):
+        apart.do("add", 1)
+    assert apart._process is None  # no zombie: it was waited for
+    monkeypatch.undo()
+    assert apart.do("add", 1) == [1]
+    apart.close()
+
+
+def test_what_the_process_says_does_not_reach_the_user(capfd):
+    apart = Apart(Worker())
+    assert apart.away(large=True)
+    assert apart.do("add", 19) == [19]
+    apart.close()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
+    exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
+    exchange.body.add(1.0, asked(b"Hi."))
+    exchange.reply.add(1.0, REPLY % (b"Four.", b""))
+    work, prices = Work(Scribe(policy), shown=True), GenaiPrices()
+    assert [done.failure for done in work.all([(exchange, True)])] == [None]
+    assert prices.cost(Usage(1, 1), "gpt-4o-mini")
+    for worker in (work, Measure(policy, prices, "gpt-4o-mini")):
+        assert pickle.loads(pickle.dumps(worker, pickle.HIGHEST_PROTOCOL))
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("context_bench.tap.records.Scribe.write", Panic),
+        ("context_bench.tap.reading.packed_record", RecursionError),
+        ("context_bench.tap.reading._large", RuntimeError),
+        ("context_bench.tap.reading.Apart.do", ValueError),
+    ],
+)
+async def test_whatever_fails_for_one_exchange_is_recorded_and_counted_and_others_are_read(monkeypatch, caplog, where, error):
+    def failing(*_: object, **__: object) -> None:
+        raise error("secret text")
+
+    async with asyncio.timeout(20), Tap("echo", record="full") as tap:
+        with monkeypatch.context() as broken:
+            broken.setattr(where, failing)
+            await post(tap.url, asked(b"Hi."))
+            await tap.settle()
+        await post(tap.url, asked(b"Hi."))
+        await tap.settle()
+        records, status = tap.records, tap.status()
+    assert [record.facts.get("unread") for record in records] == [f"not readable ({error.__name__})", None]
+    assert (records[0].bytes_in, records[0].status) == (len(asked(b"Hi.")), 200)
+    assert (status["requests"], status["read_errors"], status["sink_errors"]) == (2, 1, 0)
+    assert "secret" not in caplog.text
+
+
+async def test_what_cannot_be_measured_is_kept_as_the_taps_wrote_it(monkeypatch):
+    turns: list[Turn] = []
+
+    async def keep(kept: list[Turn]) -> None:
+        turns.extend(kept)
+
+    def failing(*_: object) -> None:
+        raise Panic
+
+    async with asyncio.timeout(20), Watch("echo", keep=keep) as watch:
+        with monkeypatch.context() as broken:
+            broken.setattr(Measure, "_one", failing)
+            await post(watch.url, asked(b"Hi."))
+            await watch.drain()
+        await post(watch.url, asked(b"Hi."))
+        await watch.drain()
+        assert (watch.lost, watch.fault) == (0, None)
+    assert [turn.violations for turn in turns] == [{"not_measured": 1}, {}]
+
+
+def test_a_request_that_cannot_be_read_again_is_not_measured_and_nothing_else(monkeypatch):
+    exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
+    exchange.record = Scribe("meta").write(exchange)
+    seen = Seen(exchange, None, b"{")
+    monkeypatch.setattr(Seen, "read", lambda _: {}["gone"])
+    [(turn, mirror)] = Measure("meta", None, None).apart([(1, Event("main", "turn", seen, 1, [seen]))])
+    assert (turn.violations, mirror) == ({"not_measured": 1}, None)
 
 
 # The commands, as processes
 
 
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
 def held(pid: int) -> tuple[int, float]:
     """The most bytes that a process and its children have held, and their processor seconds."""
     most, seconds, tick = 0, 0.0, os.sysconf("SC_CLK_TCK")
-    family = [pid, *(int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split())]
-    for each in family:
+    for each in [pid, *children(pid)]:
         with contextlib.suppress(OSError):
             told = dict(line.split(":", 1) for line in Path(f"/proc/{each}/status").read_text().splitlines() if ":" in line)
             most += int(told["VmHWM"].split()[0]) * 1024
@@ -428,6 +544,7 @@ def test_the_tap_stays_small_and_answers_others(tmp_path):
                     break
                 await asyncio.sleep(0.05)
             most, seconds = held(running.pid)
+            assert len(children(running.pid)) == 1  # what was read apart was read by it
             server.close()
             return (most - base[0], seconds - base[1]), max(waits)
 

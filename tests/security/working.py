@@ -2,11 +2,23 @@
 
 import os
 import signal
+import sys
 import threading
 
 
+class Odd(Exception):
+    """Cannot be unpickled."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Panic(BaseException):
+    """Like what a library written in Rust raises."""
+
+
 class Worker:
-    """Remembers, and can be made to end or to ask for too much."""
+    """Remembers, and can be made to end, to fail, to write to its standard streams or to ask for too much."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -18,6 +30,15 @@ class Worker:
             bytearray(4 * 2**30)
         if number == 15:
             raise ValueError("not fifteen")
+        if number == 16:
+            raise Odd(1, 6)
+        if number == 17:
+            raise Panic
+        if number == 18:
+            sys.exit(3)
+        if number == 19:
+            print("to standard output", flush=True)
+            print("to standard error", file=sys.stderr, flush=True)
         self.seen.append(number)
         return self.seen
 

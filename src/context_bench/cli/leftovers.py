@@ -57,7 +57,9 @@ def _end(pid: int, line: str) -> None:
     handle = os.pidfd_open(pid)
     try:
         _signal(pid, signal.SIGTERM)
-        if not select.select([handle], [], [], _PATIENCE)[0]:
+        ending = select.poll()  # `select.select` takes no descriptor above 1,023
+        ending.register(handle, select.POLLIN)
+        if not ending.poll(_PATIENCE * 1000):
             _signal(pid, signal.SIGKILL)
     finally:
         os.close(handle)

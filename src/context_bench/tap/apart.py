@@ -26,7 +26,14 @@ _CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.tap.apart impor
 
 
 class Lost(Exception):
-    """The process ended, or did not answer, over a piece of work; the text says which."""
+    """A piece of work could not be done; the text says how the process failed, or the type of the exception.
+
+    `too_large`: it ended, ran out of memory or took too long.
+    """
+
+    def __init__(self, how: str, *, too_large: bool = False) -> None:
+        super().__init__(how)
+        self.too_large = too_large
 
 
 class Apart:
@@ -42,32 +49,47 @@ class Apart:
         self._process: subprocess.Popen[bytes] | None = None
 
     def away(self, *, large: bool) -> bool:
-        """Whether the next piece of work will be done by the process; `large`: it is one that ought to be."""
+        """True if the process does the next piece of work; starts handing over if it is `large`."""
         if large and self._handed is None and not self._bound:
             try:
                 self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)
                 self._worker = None
             except Exception as error:  # somebody's own prices or clock, say
-                _log.info("what reads bodies stays in this process (%s)", type(error).__name__)
+                _log.warning("what reads bodies stays in this process: it cannot be pickled (%s)", type(error).__name__)
                 self._bound = True
         return self._handed is not None
 
     def do(self, method: str, work: Any) -> Any:
-        """What the worker's method returns, or raises. Raises `Lost`, after which a new process takes the next piece of work."""
+        """Call the worker's method. Raises `Lost`."""
         if self._handed is None:
-            return getattr(self._worker, method)(work)
-        if self._process is None:
-            self._process = _started(self._handed)
+            try:
+                return getattr(self._worker, method)(work)
+            except Exception as error:
+                raise _lost(type(error).__name__) from error
         try:
-            _give(_pipe(self._process.stdin), (method, work))
-            answer = _taken(_pipe(self._process.stdout), _SECONDS)
-        except (OSError, EOFError, TimeoutError) as error:
-            how = "took too long" if isinstance(error, TimeoutError) else "ended"
+            failure, answer = self._asked(self._handed, method, work)
+        except Exception as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
+            lost = self._lost(error)
             self.close()
-            raise Lost(f"the process that read it {how}") from None
-        if isinstance(answer, Exception):
-            raise answer
+            raise lost from None
+        if failure is not None:
+            raise _lost(failure)
         return answer
+
+    def _asked(self, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
+        if self._process is None:
+            self._process = _started()
+            _send(_pipe(self._process.stdin), worker)
+        _give(_pipe(self._process.stdin), (method, work))
+        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), _SECONDS)
+        return found
+
+    def _lost(self, error: Exception) -> Lost:
+        if not isinstance(error, OSError | EOFError):
+            return _lost(type(error).__name__)
+        if self._process is None:
+            return Lost(f"the process that reads could not be started: {type(error).__name__}")
+        return Lost(f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}", too_large=True)
 
     def close(self) -> None:
         """End the process."""
@@ -81,11 +103,14 @@ class Apart:
         process.wait()
 
 
-def _started(worker: bytes) -> subprocess.Popen[bytes]:
+def _lost(kind: str) -> Lost:
+    return Lost(kind, too_large=kind == "MemoryError")
+
+
+def _started() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _CHILD.format(path=sys.path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, bufsize=0)  # Ctrl-C is not for it
-    _send(_pipe(process.stdin), worker)
-    return process
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL  # tracebacks and panics can quote a body
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0, bufsize=0)  # Ctrl-C is not for it
 
 
 def main() -> None:
@@ -99,12 +124,19 @@ def main() -> None:
             method, work = _taken(orders)
         except EOFError:
             return
-        try:
-            answer = getattr(worker, method)(work)
-        except Exception as error:
-            answer = error
+        _send(answers, _answer(worker, method, work))
         del work
-        _give(answers, answer)
+
+
+def _answer(worker: Any, method: str, work: Any) -> bytes:
+    """The type of the exception, or `None`, and what the method returned; pickled.
+
+    An exception itself may not unpickle, and its text may quote a body.
+    """
+    try:
+        return pickle.dumps((None, getattr(worker, method)(work)), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:  # a panic of a library written in Rust is no `Exception`
+        return pickle.dumps((type(error).__name__, None), pickle.HIGHEST_PROTOCOL)
 
 
 def _limit_memory() -> None:
@@ -141,10 +173,16 @@ def _read(pipe: BinaryIO, size: int, until: float | None) -> bytearray:
     data = bytearray(size)
     left = memoryview(data)
     while left:
-        if until is not None and not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+        if until is not None and not _readable(pipe, until - time.monotonic()):
             raise TimeoutError
         got = pipe.readinto(left)  # type: ignore[attr-defined]
         if not got:
             raise EOFError
         left = left[got:]
     return data
+
+
+def _readable(pipe: BinaryIO, seconds: float) -> bool:
+    waiting = select.poll()  # `select.select` takes no descriptor above 1,023
+    waiting.register(pipe, select.POLLIN)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))

@@ -29,5 +29,5 @@ def cut_off(error: str | None) -> str:
 
 
 def client_left(error: str | None) -> bool:
-    """Whether nobody behind the tap ended the exchange, by its error."""
+    """True if the client or the tap ended the exchange, not the upstream."""
     return (error or "").startswith(_OUR_SIDE)

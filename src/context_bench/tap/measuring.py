@@ -77,17 +77,17 @@ class Measure:
 
     def apart(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
         """The same in another process, where requests that were read apart are read again; mirrors come without their bodies."""
-        for _, event in events:
-            for seen in event.seen:
-                seen.read()
-        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in self.all(events)]
+        measured = [self._safely(number, event, again=True) for number, event in events]
+        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in measured]
 
-    def _safely(self, number: int, event: Event) -> tuple[Turn, Mirror | None]:
+    def _safely(self, number: int, event: Event, *, again: bool = False) -> tuple[Turn, Mirror | None]:
         """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves wrote down."""
         self._number = number
         try:
+            for seen in event.seen if again else []:
+                seen.read()
             return self._one(event)
-        except Exception as error:
+        except BaseException as error:  # a panic of a library written in Rust is no `Exception`
             _log.warning("record %d could not be measured (%s)", number, type(error).__name__)
             return unmeasured(number, event, self._clock), None
 

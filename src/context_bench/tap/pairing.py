@@ -77,13 +77,14 @@ class _Open:
     waiting: set[int] = field(default_factory=set)
     seen: Seen | None = None  # once it is over
     _early: WireRequest | None = None
+    _read_at: int = -1  # bytes of the body that `_early` was read from
 
     def said(self) -> Said:
         """The request, read early if it is not over yet."""
         if self.seen is not None:
             return self.seen.said
-        if self._early is None:
-            self._early = request_of(self.front)
+        if self._early is None and self._read_at != self.front.body.size:  # an unreadable body is read again only if it has grown
+            self._early, self._read_at = request_of(self.front), self.front.body.size
         return self._early
 
 
@@ -221,7 +222,7 @@ def words(request: WireRequest | frozenset[str]) -> Set[str]:
 
 
 def request_of(exchange: Exchange) -> WireRequest | None:
-    """What a request says whose body is here, though its answer may not be; `None` for a long one, which would hold up others."""
+    """The request of an exchange still being answered; `None` above 1 MB."""
     if exchange.body.kept > _MOST_EARLY:
         return None
     return _request(exchange, exchange.body.data, _MOST_EARLY)

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from context_bench.core.jsontext import TooLarge
 from context_bench.core.records import Forwarded
 from context_bench.core.wire import WireRequest
 from context_bench.llm.coding import Undecodable, decode
@@ -50,6 +49,7 @@ class Done:
     digest: bytes = b""
     meaning: bytes = b""
     whole: bytes = b""
+    failure: str | None = None  # why it was not read, where reading itself failed
 
 
 class Work:
@@ -60,10 +60,15 @@ class Work:
 
     def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
         """What is read of each; with each, whether its record is kept."""
-        done = [self._one(exchange) for exchange, _ in batch]
-        for one, (_, keep) in zip(done, batch, strict=True):
-            one.packed = packed_record(one.record) if keep else None
-        return done
+        return [self._safely(exchange, keep) for exchange, keep in batch]
+
+    def _safely(self, exchange: Exchange, keep: bool) -> Done:
+        try:
+            done = self._one(exchange)
+            done.packed = packed_record(done.record) if keep else None
+            return done
+        except BaseException as error:  # a panic of a library written in Rust is no `Exception`
+            return _not_read(self._scribe, exchange, error)
 
     def _one(self, exchange: Exchange) -> Done:
         if not self._shown:
@@ -79,8 +84,15 @@ class Work:
         return done
 
 
+def _not_read(scribe: Scribe, exchange: Exchange, error: BaseException) -> Done:
+    """The sizes and times of an exchange whose reading failed."""
+    how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
+    too_large = isinstance(error, Lost) and error.too_large
+    return Done(scribe.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how)
+
+
 def _large(exchange: Exchange) -> bool:
-    """Whether reading an exchange may take so long that others would be held up."""
+    """True if reading an exchange could delay others."""
     if exchange.held > _LARGE:
         return True
     return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
@@ -91,23 +103,23 @@ def _unpacks(headers: Headers, body: Body) -> bool:
         return False
     try:
         decode(body.data, encoding, _LARGE)
-    except TooLarge:
-        return True
     except Undecodable:
         return False
+    except Exception:  # too large, or something that is tried again where it does no harm
+        return True
     return False
 
 
 class Reader:
     """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever some are done.
 
-    `counts`: what was read, by whose it was, and how often the sink failed. All but the reading itself happens on one loop.
+    `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself happens on one loop.
     """
 
     def __init__(self, scribe: Scribe, shelf: Shelf, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None) -> None:
         self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
         self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
-        self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "sink_errors"), 0)
+        self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0)
         self._unread: deque[Exchange] = deque()
         self._reading: asyncio.Task[None] | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -136,22 +148,34 @@ class Reader:
 
     async def _read(self) -> None:
         """Read all that waits for it, a few at a time: going to the other thread costs more than reading a small one."""
-        loop = asyncio.get_running_loop()
-        while self._unread:
-            batch = [self._unread.popleft() for _ in range(min(len(self._unread), _AT_ONCE))]
-            for exchange, (record, packed) in zip(batch, await loop.run_in_executor(self._pool, self._write, batch), strict=True):
-                exchange.record = record
-                if self._witness is not None:
-                    self._show(self._witness, exchange)
-                exchange.request, exchange.words, exchange.whole = None, None, b""
-                exchange.body.let_go()
-                exchange.reply.let_go()
-                self._deliver(record, exchange, packed)
+        try:
+            while self._unread:
+                batch = [self._unread.popleft() for _ in range(min(len(self._unread), _AT_ONCE))]
+                for exchange, done in zip(batch, await self._written(batch), strict=True):
+                    self._hand_on(exchange, done)
+                self._changed()
+        finally:
+            self._reading = None
             self._changed()
-        self._reading = None
-        self._changed()
 
-    def _write(self, batch: list[Exchange]) -> list[tuple[Forwarded, bytes | None]]:
+    async def _written(self, batch: list[Exchange]) -> list[Done]:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._write, batch)
+        except Exception as error:  # no thread to be had, say
+            return [_not_read(self._scribe, exchange, error) for exchange in batch]
+
+    def _hand_on(self, exchange: Exchange, done: Done) -> None:
+        exchange.record = done.record
+        if done.failure is not None:
+            self._failed("read_errors", f"a request was relayed, but it could not be read: {done.failure}")
+        if self._witness is not None:
+            self._show(self._witness, exchange)
+        exchange.request, exchange.words, exchange.whole = None, None, b""
+        exchange.body.let_go()
+        exchange.reply.let_go()
+        self._deliver(done.record, exchange, done.packed)
+
+    def _write(self, batch: list[Exchange]) -> list[Done]:
         """In the other thread: the records, and what the shelf keeps of each."""
         kept = [self._shelf.keeps(exchange.window) for exchange in batch]
         large = [_large(exchange) for exchange in batch]
@@ -162,37 +186,39 @@ class Reader:
         for exchange, one in zip(batch, done, strict=True):
             exchange.request, exchange.words, exchange.digest = one.request, one.words, one.digest
             exchange.meaning, exchange.whole = one.meaning, one.whole
-        return [(one.record, one.packed) for one in done]
+        return done
 
     def _done(self, exchange: Exchange, keep: bool, large: bool) -> Done:
-        """What the process makes of one exchange; if it does not survive that, its sizes and times are all there is."""
+        """Have the process read one exchange; if it fails, record sizes and times only."""
         exchange.apart = large
         try:
             found: list[Done] = self._apart.do("all", [(exchange.alone(), keep)])
             return found[0]
-        except Lost as lost:
-            record = self._scribe.unread(exchange, f"too large: {lost}")
-            return Done(record, packed_record(record) if keep else None)
+        except Exception as error:
+            return _not_read(self._scribe, exchange, error)
 
     def _show(self, witness: Witness, exchange: Exchange) -> None:
         try:
             witness.finished(exchange)
         except Exception as error:  # as for sinks
-            self._failed("what the tap saw cannot be handed on", error)
+            self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
 
     def _deliver(self, record: Forwarded, exchange: Exchange, packed: bytes | None) -> None:
         window = exchange.window
         self.counts["requests"] += 1
         self.counts["unmatched" if window is None else "late" if record.late else "matched"] += 1
-        self._shelf.put(record, window, exchange.number, packed)
+        try:
+            self._shelf.put(record, window, exchange.number, packed)
+        except Exception as error:  # packing fails for a record that is nested too deeply, say
+            self._failed("sink_errors", f"a record of the tap cannot be kept: {type(error).__name__}")
         if self._sink is None:
             return
         try:
             self._sink(record)
         except Exception as error:  # the relay must outlive whoever listens to it
-            self._failed("the tap's records cannot be handed on", error)
+            self._failed("sink_errors", f"the tap's records cannot be handed on: {type(error).__name__}: {error}")
 
-    def _failed(self, what: str, error: Exception) -> None:
-        self.counts["sink_errors"] += 1
-        if self.counts["sink_errors"] == 1:
-            _log.error("%s: %s: %s", what, type(error).__name__, error)
+    def _failed(self, count: str, what: str) -> None:
+        self.counts[count] += 1
+        if self.counts[count] == 1:
+            _log.error("%s", what)

@@ -53,7 +53,7 @@ _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-s
 
 @dataclass(slots=True)
 class Room:
-    """What the bodies of one tap may take together, those under way and those that wait to be read, in bytes."""
+    """Memory that all bodies of one tap may use together, in bytes."""
 
     most: int = 128 * 2**20
     held: int = 0
@@ -179,7 +179,10 @@ class Scribe:
         """The record of an exchange that was not read: its sizes and times."""
         record = _outline(exchange)
         record.facts |= {"unread": why, "policy": self.policy}
-        self._clean(record, exchange)
+        try:
+            self._clean(record, exchange)
+        except Exception:  # text that cannot be searched for keys is not kept
+            record.path, record.error = "", None
         return record
 
     def _fill(self, record: Forwarded, exchange: Exchange) -> None:

@@ -22,7 +22,7 @@ class Row(NamedTuple):
     @property
     def record(self) -> Forwarded:
         """The record again."""
-        found: Forwarded = pickle.loads(zlib.decompress(self.data))  # our own bytes: they have never left this process
+        found: Forwarded = pickle.loads(zlib.decompress(self.data))  # our own bytes: packed here or in the process that reads for us
         return found
 
 

@@ -63,7 +63,7 @@ class Talk:
             self._last = found[1]
 
     def ends(self, text: str) -> bool:
-        """Whether a message may end an answer whose end is to wait until it is kept; a look at its bytes, which is quick."""
+        """True if a message may end an answer that waits for its record. Looks at bytes only."""
         return any(each.kept is not None for _, each in self._waiting) and any(f'"{kind}"' in text for kind in _ENDS)
 
     async def kept(self) -> None:

@@ -149,3 +149,16 @@ def test_likeness_is_a_share():
     assert likeness(one, other) == 0.5
     assert likeness(None, None) == 0.0
     assert alike(None, [one, other]) == [0.0, 0.0]
+
+
+def test_an_unreadable_body_of_a_request_under_way_is_read_once_until_it_grows(monkeypatch):
+    read = []
+    monkeypatch.setattr("context_bench.tap.pairing.request_of", lambda front: read.append(front.number))
+    scene = Scene()
+    fronts = [scene.front(number, "hello") for number in (1, 2)]
+    for number in range(1, 6):
+        scene.end_back(scene.back(number, "hello"))
+    assert read == [1, 2]
+    fronts[1].body.add(0.0, b"more")
+    scene.end_back(scene.back(6, "hello"))
+    assert read == [1, 2, 2]
