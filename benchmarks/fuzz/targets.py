@@ -40,7 +40,7 @@ from context_bench.evaluators import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, gguf, hop, prices, redact, relay, retry, scripted, sse, wire
+from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted, sse, wire
 from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import address, connection, trouble
 from context_bench.logs import gold, read, repo, shell, symbols
@@ -203,7 +203,7 @@ def _codings(data: bytes) -> object:
         return None
     name, body = CODINGS[data[0] % 7], data[1:]
     assert _decoded([body], name) == _decoded([piece for piece in _pieces(body) if piece], name)
-    return hop.unpacked(body, CODINGS[data[0] % 4])
+    return coding.decode(body, CODINGS[data[0] % 4])
 
 
 class _Wire(asyncio.Transport):

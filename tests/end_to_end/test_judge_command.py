@@ -162,6 +162,18 @@ def test_an_order_that_decides_pairs_of_equal_worth_is_told(run, judges):
     assert "order decides 100%" in said
 
 
+def test_questions_about_pairs_are_calls_of_the_audit(run, judges):
+    url = judges(first_bonus=3.0)
+    options = ("--items", "6", "--judge-url", url, "--json", "a.json")
+    said = run("audit", "--only", "order", *options)
+    calls = json.loads(Path("a.json").read_text())["calls"]
+    assert calls["calls"] >= 12  # six pairs in both orders
+    assert f": {calls['calls']} calls, 0 replies from memory" in said
+    said = run("audit", "--only", "order", "--cache-only", *options)
+    again = json.loads(Path("a.json").read_text())["calls"]
+    assert (again["calls"], again["cache_hits"]) == (0, 12)
+
+
 def test_a_judge_that_has_changed_is_found_out(run, judges):
     url = judges(moves=-1.0, moves_from=3 + len(anchors()) + 1 + 3)  # three calls of each preflight, the known items once
     run("audit", "--only", "drift", "--judge-url", url)

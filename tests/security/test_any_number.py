@@ -7,9 +7,11 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import astuple, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,6 +64,32 @@ def test_what_is_a_number_is_read_as_it_is():
     assert [numbers.moment(value) for value in (1.5, 1_700_000_000_000, "1970-01-01T00:00:01+00:00", -1)] == [1.5, 1.7e9, 1.0, None]
     assert (numbers.number(7), numbers.number(True), numbers.number(10**400)) == (7, 1, None)
     assert type(numbers.real(7)) is float
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.uint8, np.int32, Fraction])
+def test_numbers_of_a_plug_ins_own_types_are_numbers(kind):
+    for read in (
+        numbers.number,
+        numbers.real,
+        numbers.whole,
+        numbers.count,
+        numbers.amount,
+        numbers.money,
+        numbers.duration,
+        numbers.score,
+    ):
+        assert read(kind(12)) == 12
+        assert storable(read(kind(12)))
+    assert type(numbers.money(kind(12))) is type(numbers.moment(kind(12))) is float
+    assert numbers.line(kind(12)) == numbers.port(kind(12)) == 12
+
+
+def test_numbers_of_other_types_are_bounded_as_all_are():
+    assert [numbers.money(value) for value in (np.float64(0.5), np.float32(0.25), Fraction(1, 4))] == [0.5, 0.25, 0.25]
+    odd = [np.float64("nan"), np.float32("inf"), np.float64(1e300), np.int64(-1), np.bool_(True), Fraction(10**400), np.array([0.5])]
+    for read in (numbers.money, numbers.duration, numbers.count, numbers.share, numbers.moment):
+        assert [read(value) for value in odd] == [None] * len(odd)
+    assert [numbers.count(np.float64(1.5)), numbers.share(np.float64(2)), numbers.score(np.float64(1e300))] == [None] * 3
 
 
 def _told(form: Form, draw: Any) -> dict[str, Any]:

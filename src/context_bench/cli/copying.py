@@ -46,7 +46,7 @@ def command(
         for watch in seen:
             _tell_watch(copy_watch(source, target, watch, name=name), target.name)
         if replies or not named:
-            _say(f"copied {copy_replies(source, target):,} remembered replies to {target.name}")
+            say(f"copied {copy_replies(source, target):,} remembered replies to {target.name}")
     return 0
 
 
@@ -63,18 +63,13 @@ def _everything(source: Any) -> tuple[list[str], list[str]]:
 
 def _tell_run(copied: Any, where: str) -> None:
     if copied.there:
-        _say(f"{copied.name} is in {where} already")
+        say(f"{copied.name} is in {where} already")
     else:
-        _say(f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies")
+        say(f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies")
 
 
 def _tell_watch(copied: Any, where: str) -> None:
     if copied.there:
-        _say(f"watch {copied.name} is in {where} already")
+        say(f"watch {copied.name} is in {where} already")
     else:
-        _say(f"copied watch {copied.name} to {where}: {copied.records:,} records")
-
-
-def _say(told: str) -> None:
-
-    say(told)
+        say(f"copied watch {copied.name} to {where}: {copied.records:,} records")

@@ -53,14 +53,15 @@ def ended_by(error: BaseException) -> int:
     """Report the fault that ended the command: its sentence, what was kept, where the traceback is. Returns the exit code."""
     with suppress(Exception):
         left = interrupts.left_behind()
-        report(error, more=f"\n{left}" if left else "")
+        report(error, more=f"\n{left}" if left else "", last=True)
     return CODE
 
 
-def report(error: BaseException, *, where: str = "", more: str = "") -> None:
+def report(error: BaseException, *, where: str = "", more: str = "", last: bool = False) -> None:
     """One sentence about a fault on stderr, once for each kind and place; the traceback goes to a file of its own.
 
-    `where`: what was going on ("in thread X"). `more`: what is said besides. Never raises: there is nobody to catch it.
+    `where`: what was going on ("in thread X"). `more`: what is said besides. `last`: the command ends with it, so it is said
+    however often, and after however many others, it was said before. Never raises: there is nobody to catch it.
     """
     try:
         if isinstance(error, ContextBenchError):  # foreseen, but nobody was there to meet it
@@ -68,7 +69,7 @@ def report(error: BaseException, *, where: str = "", more: str = "") -> None:
             return
         with _lock:
             kind = (type(error).__name__, _place(error))
-            if kind in _seen or len(_seen) >= _MOST_SENTENCES:
+            if not last and (kind in _seen or len(_seen) >= _MOST_SENTENCES):
                 return
             _seen.add(kind)
             sentence = _sentence(error, where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.files import say
 from context_bench.core.errors import BadInput
+from context_bench.core.keys import hash_file, stable_hash
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example
@@ -90,9 +90,7 @@ class _Import:
         log = read_answers(path, format)
         for answer in log.answers:
             self._take(answer, log, path, system, dataset)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        told = {"file": path.name, "sha256": digest, "source": log.source, **log.facts}
+        told = {"file": path.name, "sha256": hash_file(path), "source": log.source, **log.facts}
         self.about.append({**told, **({"skipped": log.skipped} if log.skipped else {})})
 
     def _take(self, answer: RecordedAnswer, log: AnswerLog, path: Path, system: str | None, dataset: str | None) -> None:
@@ -132,7 +130,6 @@ class _Import:
 
 async def _stored(store: Any, name: str, found: _Import) -> str:
     """Replay what was recorded through the engine, as any other run; returns the run's id."""
-    from context_bench.core.keys import stable_hash
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.evaluators.recorded_scores import RecordedScores
     from context_bench.systems.recorded import RecordedAnswers

@@ -45,6 +45,7 @@ _told: list[bool] = []  # not empty: it was said how to go on
 def noticed(argv: Sequence[str]) -> Iterator[None]:
     """For as long as a command runs: its command line is known, and SIGTERM is the same as Ctrl-C."""
     _typed[:] = argv
+    _note_keys(argv)
     _told.clear()
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -185,6 +186,16 @@ def _without_key(argv: list[str], at: int) -> str:
     if name in _SECRET and given:
         return f"{name}={MASK}" if value else argv[at]
     return MASK if at and argv[at - 1] in _SECRET else redact(argv[at])
+
+
+def _note_keys(argv: Sequence[str]) -> None:
+    """Let whatever masks keys know those that were typed: they need not look like keys, nor be in any variable."""
+    for at, word in enumerate(argv):
+        name, mark, value = word.partition("=")
+        if name in _SECRET:
+            from context_bench.llm.keyring import given
+
+            given(name, value if mark else "".join(argv[at + 1 : at + 2]))
 
 
 def _program() -> list[str]:

@@ -22,6 +22,7 @@ from context_bench.reports.text import visible
 
 if TYPE_CHECKING:
     from context_bench.cli.options import RunOptions
+    from context_bench.evaluators._judging import JudgeStats
     from context_bench.evaluators.judge_audit import Audit, Item
     from context_bench.evaluators.pairwise_judge import PairwiseJudge
     from context_bench.evaluators.rubric_judge import RubricJudge
@@ -67,8 +68,9 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
             with under_limits(limits):
                 pairs = _pair_judge(found, judge, asked, options, limits)
                 interrupts.run(_carry_out(judge, pairs, chosen, methods_of(found.systems, methods), options, audit))
-            _print_audit(judge, audit, options)
-            told |= {"judge": judge.fingerprint(), "calls": judge.stats.as_dict(), **audit.as_dict(), "faults": audit.faults}
+            calls = judge.stats.plus(pairs.stats)
+            _print_audit(judge.model, calls, audit, options)
+            told |= {"judge": judge.fingerprint(), "calls": calls.as_dict(), **audit.as_dict(), "faults": audit.faults}
             told |= {"self_preference": preference}
             set_manifest(found.store, found.record.id, {**found.record.manifest, "judge_audit": _kept(found, told)})
         if options.out is not None:
@@ -182,11 +184,11 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
         print(f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  {kinds}".rstrip())
 
 
-def _print_audit(judge: RubricJudge, audit: Audit, options: AuditOptions) -> None:
+def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOptions) -> None:
     from context_bench.evaluators.judge_audit import share_of
 
-    asked = f"{judge.stats.calls} calls, {judge.stats.cache_hits} replies from memory"
-    print(f"\njudge {visible(judge.model)}: {asked}, {audit.failed} items failed")
+    asked = f"{calls.calls} calls, {calls.cache_hits} replies from memory"
+    print(f"\njudge {visible(model)}: {asked}, {audit.failed} items failed")
     if audit.lifts:
         print(f"\n  {'attack':<16}{'gains (of 5)':>12}{'largest':>9}{'items':>6}  succeeds (95 %)")
         for lift in audit.lifts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -41,6 +42,12 @@ def hash_text(text: str, length: int = 32) -> str:
 def hash_bytes(data: bytes, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()[:length]
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex digits. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seed_of(*parts: Any) -> int:

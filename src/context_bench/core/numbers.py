@@ -59,15 +59,17 @@ def whole(value: Any) -> int | None:
     if kind is str:
         digits = value.strip().removeprefix("-")
         return int(value) if len(digits) < _LONGEST and digits.isascii() and digits.isdigit() else None
-    return None
+    return None if (found := _plain(value)) is None else whole(found)
 
 
 def count(value: Any) -> int | None:
-    """How many of something there are: whole, not negative, and told as a number."""
+    """How many of something there are: whole, not negative, and told as a number (NumPy's included)."""
     kind = type(value)
     if kind is int:
         return value if 0 <= value <= MOST else None
-    return int(value) if kind is float and 0 <= value <= MOST and value.is_integer() else None
+    if kind is not float:
+        return None if (found := _plain(value)) is None else count(found)
+    return int(value) if 0 <= value <= MOST and value.is_integer() else None
 
 
 def line(value: Any) -> int | None:
@@ -77,9 +79,11 @@ def line(value: Any) -> int | None:
 
 
 def amount(value: Any, most: float = 1e9) -> float | None:
-    """How much of something there is: a number from 0 to `most`."""
+    """How much of something there is: a number from 0 to `most`, NumPy's included."""
     kind = type(value)
-    return float(value) if (kind is float or kind is int) and 0 <= value <= most else None
+    if kind is float or kind is int:
+        return float(value) if 0 <= value <= most else None
+    return None if (found := _plain(value)) is None else amount(found, most)
 
 
 def money(value: Any) -> float | None:
@@ -98,7 +102,7 @@ def share(value: Any) -> float | None:
 
 
 def moment(stamp: Any) -> float | None:
-    """A time in seconds since the epoch: ISO 8601 text, seconds or milliseconds."""
+    """A time in seconds since the epoch: ISO 8601 text, seconds or milliseconds (NumPy's numbers included)."""
     kind = type(stamp)
     if kind is int or kind is float:
         return None if not 0 < stamp < 1e15 else stamp / 1000 if stamp > _MILLISECONDS else float(stamp)
@@ -107,7 +111,7 @@ def moment(stamp: Any) -> float | None:
             return datetime.fromisoformat(stamp).timestamp()
         except (ValueError, OverflowError, OSError):
             return None
-    return None
+    return None if (found := _plain(stamp)) is None else moment(found)
 
 
 def port(value: Any) -> int | None:
@@ -126,6 +130,13 @@ def scores(values: Any) -> dict[str, float]:
     """The entries of a mapping that are scores."""
     pairs = values.items() if isinstance(values, Mapping) else ()
     return {str(name): found for name, value in pairs if (found := score(value)) is not None}
+
+
+def _plain(value: Any) -> float | None:
+    """A real number of another type than Python's own two, as one of these; `None` for all else, truth values and texts among it."""
+    if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
+        return None
+    return int(value) if isinstance(value, Integral) else _as_float(value)
 
 
 def _as_float(value: Any) -> float | None:

@@ -27,6 +27,8 @@ def base_url(url: str, where: str) -> str:
 @lru_cache(maxsize=256)
 def fault_of(url: str) -> str | None:
     """Why no request can go to a URL; `None` if one can."""
+    if _UNSENDABLE.search(url):  # before it is split: that drops line breaks and tabs without a word
+        return "it holds a blank or an unprintable character"
     try:
         parts = urlsplit(url)
         scheme, netloc, host = parts.scheme, parts.netloc.rpartition("@")[2], parts.hostname or ""
@@ -36,8 +38,6 @@ def fault_of(url: str) -> str | None:
         return "it does not begin with http:// or https://"
     if not host:
         return "there is no host in it" if netloc.count(":") < 2 else "an IPv6 address stands in brackets"
-    if _UNSENDABLE.search(host):
-        return "the host holds a blank or an unprintable character"
     bracketed = netloc.startswith("[")
     after = netloc.rpartition("]")[2] if bracketed else "".join(netloc.partition(":")[1:])
     told = after.removeprefix(":")

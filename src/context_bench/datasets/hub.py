@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import PreflightFailed, Stop
+from context_bench.core.keys import hash_file
 from context_bench.datasets.readers import rows_from, rows_of
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def _fetch(at: Snapshot, file: HubFile) -> Path:
         )
     except Exception as error:
         raise _failed(error, at, file) from error
-    if file.sha256 and _sha256(path) != file.sha256:
+    if file.sha256 and hash_file(path) != file.sha256:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise PreflightFailed(f"{file.path} of dataset {at.repo} arrived damaged (wrong SHA-256) and was deleted; run the command again")
@@ -298,11 +299,6 @@ def _cached(at: Snapshot, file: HubFile) -> Path | None:
 
     found = try_to_load_from_cache(at.repo, file.path, cache_dir=str(_cache_dir()), revision=at.commit, repo_type="dataset")
     return Path(found) if isinstance(found, str) else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _note_path(repo: str, patterns: Sequence[str], revision: str | None) -> Path:

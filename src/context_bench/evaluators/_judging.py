@@ -69,6 +69,11 @@ class JudgeStats:
         told = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in told.items()}
 
+    def plus(self, other: JudgeStats) -> JudgeStats:
+        """Both together, as new ones."""
+        told = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return JudgeStats(**told | {"adapted": self.adapted or other.adapted, "dropped": list(dict.fromkeys(told["dropped"]))})
+
     def count(self, call: Call) -> None:
         """Take one attempt in."""
         self.calls += 1

@@ -55,7 +55,7 @@ class Request:
     @property
     def document(self) -> str:
         """The body as text, its content coding undone; `ValueError` if it is none."""
-        return unpacked(self.raw, self.headers.get("Content-Encoding", "")).decode("utf-8")
+        return decode(self.raw, self.headers.get("Content-Encoding", "")).decode("utf-8")
 
     @property
     def body(self) -> dict[str, Any] | None:
@@ -212,8 +212,3 @@ async def _given(incoming: web.BaseRequest, answer: Answer) -> web.StreamRespons
         await response.write(chunk)
     await response.write_eof()
     return response
-
-
-def unpacked(raw: bytes, coding: str) -> bytes:
-    """A body with its content codings undone; `ValueError` where that cannot be done, or where it is larger than is read."""
-    return decode(raw, coding)

@@ -42,7 +42,6 @@ _HOP_BY_HOP = frozenset(
 _IDLE_SECONDS = 3.0
 #: Seconds that a stream whose end is held back has for closing after its last event, and bytes that are held back of one that goes on.
 _CLOSING_SECONDS, _MOST_HELD = 0.25, 2**20
-_LOGIN = re.compile(r"//[^/?#]*@")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 

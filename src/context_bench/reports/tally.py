@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from context_bench.core.numbers import number
+from context_bench.core.quantiles import interpolated
 from context_bench.core.records import EvalRow
 from context_bench.core.rowfacts import ordered
 
@@ -266,8 +267,4 @@ def quantile(values: array[float], share: float) -> float | None:
     """The `share` quantile, linear between neighbours; `None` of nothing."""
     if not values:
         return None
-    seconds = ordered(values)
-    at = share * (len(seconds) - 1)
-    below = math.floor(at)
-    above = min(below + 1, len(seconds) - 1)
-    return seconds[below] + (seconds[above] - seconds[below]) * (at - below)
+    return interpolated(ordered(values), share)

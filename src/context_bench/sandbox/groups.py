@@ -22,7 +22,6 @@ _PREFIX = "context-bench"
 #: context-bench-(namespace of processes)-(our process)-(when that began)-(anything)
 _OURS = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)-[0-9a-f]+")
 _CONTROLLERS = ("memory", "pids", "cpu")
-_PERIOD = 100_000  # microseconds
 _ENDING = 10.0
 #: The command becomes a member before it is anything else. A thread that moves itself waits for nobody, unlike one that is moved.
 _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'

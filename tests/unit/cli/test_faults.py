@@ -12,7 +12,8 @@ import threading
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.cli import faults, interrupts, runs
+from context_bench.cli import app, faults, interrupts, runs
+from context_bench.llm import keyring
 
 KEY = "planted-7f3a91c2d4"
 
@@ -107,6 +108,38 @@ def test_few_files_are_kept_and_a_fault_is_told_once(cache, monkeypatch, capsys)
         for _ in range(1_000):
             faults.report(_raised(ValueError("again")))
     assert capsys.readouterr().err.count("ValueError") == 1
+
+
+def test_the_fault_that_ends_the_command_is_said_whatever_was_said_before(cache, monkeypatch, capsys):
+    def command() -> int:
+        for number in range(50):
+            error = _raised(type(f"Beside{number}", (Exception,), {})("x"))
+            faults.report(error, where="in a thread")
+            faults.report(error, where="in a thread")
+        raise error
+
+    monkeypatch.setattr(runs, "version", command)
+    assert main(["version"]) == faults.CODE
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 11
+    assert "Beside49: x" in said[-1]
+    again = _raised(ValueError("the same"))
+    with faults.noticed():
+        faults.report(again)
+        assert faults.ended_by(again) == faults.CODE
+    assert capsys.readouterr().err.count("the same") == 2
+
+
+@pytest.mark.parametrize("typed", [["--api-key", "horse battery"], ["--api-key=horse battery"]])
+def test_a_key_that_was_typed_is_masked_though_it_looks_like_none_and_is_in_no_variable(typed, cache, monkeypatch, capsys):
+    monkeypatch.setattr(keyring, "_GIVEN", {})
+    monkeypatch.setattr(app, "_run_line", lambda args: (_ for _ in ()).throw(ValueError("the peer quotes horse battery")))
+    assert main(["memory", *typed]) == faults.CODE
+    said = capsys.readouterr().err
+    (file,) = cache.iterdir()
+    assert "the peer quotes" in said
+    assert "horse battery" not in said + file.read_text()
+    assert "horse battery" in keyring.environment_values()
 
 
 def _raised(error):

@@ -4,12 +4,17 @@ import os
 import re
 import sqlite3
 import stat
+import time
 
 import pytest
+from sqlalchemy import event, func, select
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.ledger import current_ledger
+from context_bench.core.records import Call
 from context_bench.engine import list_runs, open_store
 from context_bench.engine.store import migrating, schema, sqlite
+from context_bench.engine.store.damage import damaged
 
 
 def test_a_new_store_is_private_and_its_folder_is_made(tmp_path):
@@ -193,3 +198,59 @@ def test_a_store_without_set_ups_gains_them_and_can_be_taken_back(tmp_path):
         assert connection.exec_driver_sql("SELECT output, record, setup FROM forwarded").all() == [(7, b"kept", None)]
         assert connection.exec_driver_sql("SELECT count(*) FROM setups").scalar() == 0
         assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == schema.HEAD
+
+
+async def test_a_row_that_cannot_be_stored_does_not_have_the_store_looked_through(store, run):
+    """Not one of them is a sign of damage, and each would hold the lock of all writers for as long as the store is large."""
+
+    class Odd:
+        name = "odd"
+
+        def process(self, example):
+            odd = [float("nan"), 10**400, "soon", [1], {"a": 1}][example["id"] % 5]
+            current_ledger().record(Call("system", "m", "http://h/v1", 1.0, cost=odd))
+            current_ledger().record(Call("system", "m", "http://h/v1", 1.0, status=2**70))
+            return {**example, "response": "x"}
+
+    asked = []
+    event.listen(store.engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+    done = await run([Odd()], [{"id": each, "context": "c", "question": "q"} for each in range(10)])
+    assert done.counts["failed"] == 10
+    assert asked
+    assert [said for said in asked if "integrity_check" in said] == []
+    with store.reading() as connection:
+        assert set(connection.scalars(select(schema.outputs.c.error).distinct())) != {None}
+
+
+@pytest.mark.parametrize("way", ["reading", "writing"])
+def test_what_makes_no_sense_in_a_whole_store_is_raised_as_it_is_and_nobody_is_kept_from_writing(tmp_path, way):
+    with open_store(tmp_path / "s.db", busy_timeout=50) as store:
+        free = []
+
+        def may_write(*told):
+            if "integrity_check" in told[2]:
+                with sqlite3.connect(store.path, timeout=0.05) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    free.append(True)
+                other.close()
+
+        event.listen(store.engine, "before_cursor_execute", may_write)
+        with pytest.raises(KeyError, match="odd"), getattr(store, way)():
+            raise KeyError("odd")
+        assert free == [True]
+
+
+def test_looking_through_a_file_ends_in_time(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        with store.writing() as connection:
+            connection.exec_driver_sql("CREATE TABLE extra (x TEXT PRIMARY KEY)")
+            rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT hex(i) FROM n"
+            connection.exec_driver_sql(f"INSERT INTO extra {rows}")
+        with store.reading() as connection:
+            steps = []
+            until = time.monotonic() - 1
+            connection.connection.driver_connection.set_trace_callback(steps.append)
+            assert store.database.damage(connection, until) is None
+            assert connection.scalar(select(func.count()).select_from(schema.runs)) == 0
+            assert [said for said in steps if "integrity_check" in said]
+            assert list(damaged(connection, until=until)) == []

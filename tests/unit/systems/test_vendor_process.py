@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
+from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.systems import _vendors
-from context_bench.systems._vendors import VendorProcess
+from context_bench.systems._vendors import Vendor, VendorProcess
+from context_bench.systems.compressors import _vendors as compressors
+from context_bench.systems.compressors._vendors import VendorCompressor
+from context_bench.systems.memories import _vendors as memories
+from context_bench.systems.memories._vendors import VendorMemory
 
 ECHO = "import sys\nfor line in sys.stdin: print('{\"result\": %d}' % len(line), flush=True)"
 KEY = "sk-planted-5521-for-the-vendor"
@@ -106,3 +113,70 @@ def test_it_gets_no_key_but_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_python_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="cannot be started"):
         VendorProcess("acme", str(tmp_path / "none"), tmp_path / "program.py", {})
+
+
+SCRIPT = "import sys\nfor line in sys.stdin: print({reply!r} if {asked!r} in line else '{{\"result\": null}}', flush=True)"
+
+
+def answering(folder: Path, owner: Any, asked: str, reply: Any, patch: pytest.MonkeyPatch) -> None:
+    """Have the vendor's process be one that answers a call with `reply`."""
+    program = folder / "answers.py"
+    program.write_text(SCRIPT.format(reply=json.dumps({"result": reply}), asked=f'"{asked}"'))
+    patch.setattr(owner, "_PROGRAM", program)
+
+
+class Packed(VendorMemory):
+    vendor, kind, capabilities = Vendor("pytest", "pytest", "1"), "packed", frozenset()
+
+
+GOOD = {"id": "m1", "text": "tea", "score": 0.5, "source_id": "i1", "time": "2024"}
+BAD_HITS = [7, {"a": 1}, [7], [{}], *([{**GOOD, name: odd}] for name in ("id", "text", "source_id", "time") for odd in (7, ["x"], {}))]
+BAD_HITS += [[{**GOOD, "score": odd}] for odd in ("high", "0.5", [1], 10**400, 1e300)]
+
+
+@pytest.mark.parametrize(
+    "reply", [[GOOD], [{**GOOD, "score": None, "source_id": None, "time": None}], *BAD_HITS], ids=lambda one: str(one)[:60]
+)
+def test_hits_are_read_or_refused(reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(tmp_path, memories, "search", reply, monkeypatch)
+    memory = Packed({}, relay="http://127.0.0.1:9", api_key=None, embedder="relay", python=sys.executable, timeout=20.0)
+    try:
+        if reply in BAD_HITS:
+            with pytest.raises(BadReply, match="packed: its process"):
+                memory.search("q", 1)
+        else:
+            (hit,) = memory.search("q", 1)
+            assert (hit.text, hit.memory_id, hit.score) == ("tea", "m1", reply[0]["score"])
+    finally:
+        memory.close()
+
+
+class Pressed(VendorCompressor):
+    vendor, name = Vendor("pytest", "pytest", "1"), "pressed"
+
+
+CALL = {"request": {"model": "m"}, "started": 1_700_000_000.0, "seconds": 2.5, "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
+ODD_CALLS = [{**CALL, name: odd} for name in ("started", "seconds") for odd in (None, "soon", -1, [1], 1e300)]
+ODD_CALLS += [{name: value for name, value in CALL.items() if name != gone} for gone in ("started", "seconds", "request")]
+
+
+@pytest.mark.parametrize("call", [CALL, *ODD_CALLS], ids=str)
+def test_a_call_with_odd_times_is_booked_with_its_tokens(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    answering(tmp_path, compressors, "messages", {"messages": messages, "calls": [call]}, monkeypatch)
+    ledger = Ledger(account="compressor")
+    before = time.time()
+    with open_ledger(ledger):
+        Pressed({}, python=sys.executable, timeout=20.0).compress(messages, [])
+    (booked,) = ledger.calls
+    assert booked.usage is not None
+    assert booked.usage.input_tokens == 7
+    assert booked.seconds == (2.5 if call.get("seconds") == 2.5 else 0.0)
+    assert booked.started == CALL["started"] if call.get("started") == CALL["started"] else before <= booked.started <= time.time()
+
+
+@pytest.mark.parametrize("calls", [7, "x", {"a": 1}, [7], [CALL, None]], ids=str)
+def test_calls_that_are_none_are_a_bad_reply(calls: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(tmp_path, compressors, "messages", {"messages": [], "calls": calls}, monkeypatch)
+    with pytest.raises(BadReply, match="pressed: its process did not tell of its calls"):
+        Pressed({}, python=sys.executable, timeout=20.0).compress([{"role": "user", "content": "a"}], [])

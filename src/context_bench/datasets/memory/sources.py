@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
-from context_bench.core.keys import stable_hash
+from context_bench.core.keys import hash_file, stable_hash
 from context_bench.datasets import hub
 from context_bench.datasets.memory.formats import shapes, sniff
 from context_bench.datasets.memory.haystacks import Document
@@ -270,11 +269,7 @@ class _Files:
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        found = {}
-        for path in self.paths:
-            with path.open("rb") as file:
-                found[path.relative_to(self.folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-        return found
+        return {path.relative_to(self.folder).as_posix(): hash_file(path) for path in self.paths}
 
 
 def _of_file(path: Path, name: str) -> Iterator[Document]:

@@ -12,8 +12,8 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import PACKED
 from context_bench.engine.store.encoding import Damaged, sound, sound_body
 
-#: So many damaged values are named, and so long they are looked for (seconds).
-_MOST_NAMED, _PATIENCE = 5, 30.0
+#: Damaged values are looked for so long (seconds), and so many are named.
+PATIENCE, _MOST_NAMED = 30.0, 5
 _ADVICE = (
     "put the file back from a copy of it, or measure those again in a new run; "
     "`context-bench export --format jsonl` writes the rows that are whole and names the others"
@@ -29,7 +29,7 @@ def explained(name: str, connection: Connection | None) -> Damaged:
     """What is said of a store (`name`) in which something was found damaged: all that is, as far as it can be looked through."""
     found: list[str] = []
     if connection is not None:
-        for place in damaged(connection, until=time.monotonic() + _PATIENCE):
+        for place in damaged(connection, until=time.monotonic() + PATIENCE):
             found.append(place)
             if len(found) > _MOST_NAMED:
                 break
@@ -37,7 +37,7 @@ def explained(name: str, connection: Connection | None) -> Damaged:
     return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {_ADVICE}")
 
 
-def damaged(connection: Connection, *, until: float = float("inf")) -> Iterator[str]:
+def damaged(connection: Connection, *, until: float) -> Iterator[str]:
     """Where the damaged values are, as table, row and column. `until`: when to give up, by `time.monotonic`."""
     for table in schema.metadata.sorted_tables:
         columns = packed_columns(table)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Dialect, Integer, LargeBinary, String, Table, TypeDecorator
@@ -14,6 +16,28 @@ from context_bench.core.errors import StoreUnusable
 
 class Unstorable(StoreUnusable):
     """A value that the database cannot hold; what it holds already and what else is written are as good as before."""
+
+
+#: Raised where a value makes no sense: one to be written that has the wrong type or size, or one read that is not what was written.
+SENSELESS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError)
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """For as long as rows are made and written: a value of them that makes no sense is `Unstorable`, and no sign of a damaged store."""
+    try:
+        yield
+    except SENSELESS as error:
+        raise Unstorable(reason(error)) from error
+
+
+def reason(error: Exception) -> str:
+    """Why a value cannot be stored, without the statement that was tried."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of objects of somebody else's
+        said = type(error).__name__
+    return said[:300]
 
 
 #: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two characters.

@@ -112,7 +112,7 @@ class PostgresDatabase:
         drawn = text("SELECT nextval(pg_get_serial_sequence('outputs', 'id')) FROM generate_series(1, :count)")
         return sorted(connection.execute(drawn, {"count": count}).scalars())
 
-    def damage(self, connection: Connection) -> str | None:
+    def damage(self, connection: Connection, until: float) -> str | None:
         """Nothing that can be asked from here: a server looks after its own pages."""
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DatabaseError, DBAPIError
+from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
@@ -23,6 +24,7 @@ from context_bench.engine.store.schema import APPLICATION_ID, HEAD
 
 #: A type that it does not know, nothing where something must be, a text or blob that is too large.
 _OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+_STEPS = 100_000  # of SQLite's own, a few milliseconds: how often it asks for the time while it looks through a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,18 @@ class SqliteFile:
         last = connection.exec_driver_sql("SELECT max(id) FROM outputs").scalar() or 0
         return list(range(last + 1, last + 1 + count))
 
-    def damage(self, connection: Connection) -> str | None:
-        """What is said of a file whose pages or tables are not in order, `None` where they are."""
-        found = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
+    def damage(self, connection: Connection, until: float) -> str | None:
+        """The fault of a file whose pages or tables are not in order; `None` where none is found until then, by `time.monotonic`."""
+        raw: Any = connection.connection.driver_connection
+        raw.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        try:
+            found = connection.exec_driver_sql("PRAGMA integrity_check(3)").scalars().all()
+        except OperationalError as error:
+            if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+                raise
+            return None
+        finally:
+            raw.set_progress_handler(None, 0)
         return None if found == ["ok"] else _advice(self.path, f"malformed: {' · '.join(found)}")
 
     def shrink(self, engine: Engine) -> None:

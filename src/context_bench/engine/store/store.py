@@ -20,7 +20,8 @@ from context_bench.core.errors import BadInput, ContextBenchError, NotComparable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.store import schema
-from context_bench.engine.store.damage import damaged, explained
+from context_bench.engine.store.damage import PATIENCE, damaged, explained
+from context_bench.engine.store.dialects import SENSELESS
 from context_bench.engine.store.encoding import Damaged, dumps, pack, unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, Database, database_of
 from context_bench.engine.store.postgres import StoreLost
@@ -56,7 +57,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection that sees one consistent state."""
-        with self.database.explained(), self._begun(write=False) as connection, self._looked_through(connection):
+        with self._looked_through(), self.database.explained(), self._begun(write=False) as connection:
             yield connection
 
     @contextmanager
@@ -65,26 +66,33 @@ class Store:
 
         With `durable=False` it becomes safe together with the next durable one: enough for what can be made again.
         """
-        with self.database.explained(), self._begun(write=True, durable=durable) as connection:
-            with self._looked_through(connection):
-                yield connection
+        with self._looked_through(), self.database.explained(), self._begun(write=True, durable=durable) as connection:
+            yield connection
             connection.commit()
 
     @contextmanager
-    def _looked_through(self, connection: Connection) -> Iterator[None]:
-        """Where something that is read is damaged, say what all is; what makes no sense may be a sign of that."""
+    def _looked_through(self) -> Iterator[None]:
+        """Where something that is read is damaged, say what all is; what makes no sense may be a sign of that.
+
+        The store is looked through, for a bounded time, when the transaction has ended: it keeps nobody from writing.
+        """
         try:
             yield
         except Damaged as error:
             if error.args:
                 raise
-            raise explained(self.name, connection) from None
+            with self.database.explained(), self._begun(write=False) as connection:
+                raise explained(self.name, connection) from None
         except (ContextBenchError, DBAPIError):
             raise
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError) as error:
-            if (said := self.database.damage(connection)) is None and next(damaged(connection), None) is None:
-                raise
-            raise (explained(self.name, connection) if said is None else StoreUnusable(said)) from error
+        except SENSELESS as error:
+            until = time.monotonic() + PATIENCE
+            with self.database.explained(), self._begun(write=False) as connection:
+                if (said := self.database.damage(connection, until)) is not None:
+                    raise StoreUnusable(said) from error
+                if next(damaged(connection, until=until), None) is not None:
+                    raise explained(self.name, connection) from error
+            raise
 
     def _begun(self, *, write: bool, durable: bool = True) -> Connection:
         """A connection in a transaction; a database that went away since the store was opened is waited for."""

@@ -15,7 +15,7 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.core.watching import Turn
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import Unstorable
+from context_bench.engine.store.dialects import Unstorable, storing
 from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.serializing import write_bodies
@@ -106,8 +106,9 @@ class WatchLog:
             first = select(w.number).where(w.watch == self.number, w.number == turns[0].number) if turns else None
             if first is not None and connection.scalar(first) is not None:
                 return  # they are there: only the answer to the commit was lost
-            for turn in turns:
-                self._write(connection, turn)
+            with storing():
+                for turn in turns:
+                    self._write(connection, turn)
             write_bodies(connection, self._bodies)
             connection.execute(self._updated(under_way))
 

@@ -14,7 +14,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluator, SetUp, Unit
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import Unstorable
+from context_bench.engine.store.dialects import Unstorable, reason, storing
 from context_bench.engine.store.encoding import dumps, pack, unpacked
 from context_bench.engine.store.known import Known, Passed, Settled, SourceRow
 from context_bench.engine.store.outcomes import OutcomeRows
@@ -116,15 +116,20 @@ class Writer:
 
     def _write_some(self, done: Sequence[Work], write: Callable[[Connection, Sequence[Work]], None]) -> None:
         """Write pieces of work in one transaction. Where one of them cannot be stored, each has its own, and that one keeps only why."""
+
+        def work(connection: Connection) -> None:
+            with storing():
+                write(connection, done)
+
         try:
-            self._write(lambda connection: write(connection, done))
+            self._write(work)
         except Exception as error:
             if isinstance(error, Stop) and not isinstance(error, Unstorable):
                 raise
             if len(done) > 1:
                 for one in done:
                     self._write_some([one], write)
-            elif not done or not done[0].forsake(_reason(error)):
+            elif not done or not done[0].forsake(reason(error)):
                 raise
             else:
                 self._write_some(done, write)
@@ -275,12 +280,3 @@ class Writer:
     def end_setup(self, setup: SetUp) -> None:
         """Write down, durably, what came of it."""
         self._write_some([setup], lambda connection, _: self._outcomes.end_setup(connection, setup))
-
-
-def _reason(error: Exception) -> str:
-    """Why a value cannot be stored, without the statement that was tried."""
-    try:
-        said = str(error) or type(error).__name__
-    except Exception:  # of objects of somebody else's
-        said = type(error).__name__
-    return said[:300]

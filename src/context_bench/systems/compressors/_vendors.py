@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused
 from context_bench.core.ledger import current_ledger
+from context_bench.core.numbers import duration, moment
 from context_bench.core.probing import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call
@@ -80,11 +82,15 @@ class VendorCompressor:
             raise Refused(f"{self.name}: {redact(str(failure), [self._key] if self._key else [])}")
         return answer.get("messages")
 
-    def _book(self, calls: list[dict[str, Any]]) -> None:
-        """What the package asked a model, into the ledger."""
+    def _book(self, calls: Any) -> None:
+        """Write into the ledger what the package asked a model. One whose times make no sense was paid all the same: it ended just now."""
+        if not isinstance(calls, list) or not all(isinstance(each, Mapping) for each in calls):
+            raise BadReply(f"{self.name}: its process did not tell of its calls as a list of objects")
         ledger = current_ledger()
         for each in calls if ledger is not None else ():
             assert ledger is not None
-            call = Call(ledger.account, self._asked_model or "", bare_url(self._relay or ""), each["started"], each["seconds"])
-            call.request, call.usage = each["request"], usage_of(each.get("usage"), OPENAI_CHAT)
+            started, seconds = moment(each.get("started")), duration(each.get("seconds"))
+            times = (SYSTEM_CLOCK.now() if started is None else started, seconds or 0.0)
+            call = Call(ledger.account, self._asked_model or "", bare_url(self._relay or ""), *times)
+            call.request, call.usage = each.get("request"), usage_of(each.get("usage"), OPENAI_CHAT)
             ledger.record(call)

@@ -6,8 +6,8 @@ import aiohttp
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Example
+from context_bench.llm.coding import decode
 from context_bench.llm.echo import PACKED, SLOWLY
-from context_bench.llm.hop import unpacked
 from context_bench.llm.redact import redact
 from context_bench.llm.shapes import ShapedRequest, build
 from context_bench.llm.wire import StreamReader, parse_reply
@@ -87,7 +87,7 @@ async def _unpacked(asker: Asker, request: ShapedRequest, coding: str) -> tuple[
     if reply.status >= 400:
         return reply.coding, f"HTTP {reply.status}, which the same request without packing does not get"
     try:
-        told = unpacked(reply.body, reply.coding)
+        told = decode(reply.body, reply.coding)
         if not request.stream:
             parse_reply(request.wire, load_json(told))
             return reply.coding, ""

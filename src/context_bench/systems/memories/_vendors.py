@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from context_bench.core import numbers
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.core.errors import BadInput, Failed, Refused, TimedOut, Unreachable
+from context_bench.core.errors import BadInput, BadReply, Failed, Refused, TimedOut, Unreachable
 from context_bench.core.memory import Capability, Hit, Item, Receipt
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.wire import WireRequest
@@ -159,7 +160,10 @@ class VendorMemory:
         """The best `k` hits, best first. The package cannot be told when a question is asked. A blank question finds nothing."""
         if not query.strip() or k < 1:
             return []
-        return [_hit(found) for found in self._call("search", query=_clean(query), k=k)]
+        hits = self._call("search", query=_clean(query), k=k)
+        if not isinstance(hits, list):
+            raise BadReply(f"{self.kind}: its process answered a search with a {type(hits).__name__}; expected a list")
+        return [_hit(self.kind, found) for found in hits]
 
     def delete(self, memory_id: str) -> bool:
         """Forget one memory; whether there was one."""
@@ -196,6 +200,8 @@ class VendorMemory:
             ids = self._call("add", item=told)
         except Refused as error:
             return Receipt(item.id, error=str(error))
+        if ids and not (isinstance(ids, list) and isinstance(ids[0], str)):
+            raise BadReply(f"{self.kind}: its process did not tell the ids of what it remembers; expected a list of texts")
         return Receipt(item.id, ids[0] if ids else None)
 
     def _call(self, what: str, **args: Any) -> Any:
@@ -206,9 +212,15 @@ class VendorMemory:
         self._space, self._twin = "n" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32], True
 
 
-def _hit(found: Mapping[str, Any]) -> Hit:
-    source, score = found.get("source_id"), found.get("score")
-    return Hit(found["text"], None if score is None else float(score), () if source is None else (source,), found["id"], found.get("time"))
+def _hit(kind: str, found: Any) -> Hit:
+    told = found if isinstance(found, Mapping) else {}
+    text, score = told.get("text"), numbers.score(told.get("score"))
+    ident, source, time = told.get("id"), told.get("source_id"), told.get("time")
+    if not isinstance(text, str) or any(each is not None and not isinstance(each, str) for each in (ident, source, time)):
+        raise BadReply(f"{kind}: its process told of a hit that is none; expected a text, and id, source_id and time as texts")
+    if score is None and told.get("score") is not None:
+        raise BadReply(f"{kind}: its process gave a hit the score {str(told['score'])[:60]!r}; expected a finite number")
+    return Hit(text, score, () if source is None else (source,), ident, time)
 
 
 def _clean(text: str) -> str:
