@@ -345,8 +345,13 @@ class Tap:
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
         if self._open.pop(exchange.id, None) is not None:
-            exchange.ended = self._clock.monotonic()
+            exchange.ended = exchange.answered or self._clock.monotonic()
             self._reader.add(exchange)
+
+    def close_answered(self, exchange: Exchange) -> None:
+        """Have an exchange recorded whose answer is whole, though its connection is still open."""
+        if exchange.answered:
+            self._leave(exchange)
 
     async def _kept(self, exchange: Exchange) -> None:
         """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""

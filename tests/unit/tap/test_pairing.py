@@ -11,9 +11,10 @@ from context_bench.tap.records import Exchange
 
 class Told:
     def __init__(self):
-        self.turns, self.lates, self.strays = [], [], []
+        self.turns, self.lates, self.strays, self.pending = [], [], [], []
 
-    def turn(self, front: Seen, calls: list[Seen]) -> None:
+    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+        self.pending.append(pending)
         self.turns.append((front.exchange.number, [call.exchange.number for call in calls]))
 
     def late(self, front: int, call: Seen) -> None:
@@ -149,3 +150,18 @@ def test_likeness_is_a_share():
     assert likeness(one, other) == 0.5
     assert likeness(None, None) == 0.0
     assert alike(None, [one, other]) == [0.0, 0.0]
+
+
+def test_a_turn_whose_call_is_still_being_answered_says_so():
+    scene = Scene()
+    front, alone = scene.front(1, "hello"), scene.front(2, "nobody behind")
+    scene.end_front(alone)
+    call = scene.back(3, "hello")
+    scene.end_front(front)
+    assert [exchange.number for exchange in scene.pairing.waited_for()] == [3]
+    scene.after(6)
+    scene.pairing.settle()
+    assert scene.told.turns == [(2, []), (1, [])]
+    assert scene.told.pending == [0, 1]
+    scene.end_back(call)
+    assert scene.told.lates == [(1, 3)]
