@@ -554,12 +554,14 @@ async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
 ENDS = {
     CHAT: (b'data: {"choices": [{"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n', b"data: [DONE]\n\n"),
     "/v1/messages": (
-        b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "fine"}}\n\n',
+        b"event: content_block_delta\n"
+        b'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "fine"}}\n\n',
         b'event: message_stop\ndata: {"type": "message_stop"}\n\n',
     ),
     "/v1/responses": (
         b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", "delta": "fine"}\n\n',
-        b'event: response.completed\ndata: {"type": "response.completed", "response": {"model": "m", "status": "completed", "output": []}}\n\n',
+        b"event: response.completed\n"
+        b'data: {"type": "response.completed", "response": {"model": "m", "status": "completed", "output": []}}\n\n',
     ),
 }
 
