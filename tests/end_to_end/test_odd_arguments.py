@@ -96,3 +96,21 @@ def test_files_of_every_kind(argv, folder, capsys):
 def test_words_and_numbers_of_every_kind(argv, folder, capsys):
     for word in _ODD:
         _well_said([each.replace("{}", word) for each in argv], capsys)
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["tap", "--upstream", "echo", "--port"],
+        ["serve", "--system", "full", "--upstream", "echo", "--port"],
+        ["watch", "--upstream", "echo", "--front"],
+        ["watch", "--upstream", "echo", "--front", "0", "--back"],
+        ["view", "--no-open", "--port"],
+        ["model", "serve", "--port"],
+    ],
+)
+def test_a_port_that_is_none_is_refused_in_one_sentence(line, port, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*line, port]) == 2
+    assert capsys.readouterr().err == f"context-bench: {line[-1]} {port!r} is no port; expected a number from 0 (any free one) to 65535\n"

@@ -549,3 +549,94 @@ async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
     assert turn.front.facts["after_done"]["events"] == 1
     assert "EVIL" not in repr(turn)
     assert "after_done" in summary(kept, {})
+
+
+ENDS = {
+    CHAT: (b'data: {"choices": [{"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n', b"data: [DONE]\n\n"),
+    "/v1/messages": (
+        b"event: content_block_delta\n"
+        b'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "fine"}}\n\n',
+        b'event: message_stop\ndata: {"type": "message_stop"}\n\n',
+    ),
+    "/v1/responses": (
+        b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", "delta": "fine"}\n\n',
+        b"event: response.completed\n"
+        b'data: {"type": "response.completed", "response": {"model": "m", "status": "completed", "output": []}}\n\n',
+    ),
+}
+
+
+@contextlib.asynccontextmanager
+async def staying_open(*more: tuple[float, bytes], open_for: float = 2.0) -> AsyncIterator[tuple[Watch, Kept, list[float]]]:
+    """A watch around a proxy whose provider keeps streams open after their last event. `more`: pauses, and what is said after each."""
+    kept, back, ended, clock = Kept(), free_port(), list[float](), asyncio.get_running_loop().time
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        first, last = ENDS[request.path]
+        await response.write(first)
+        await asyncio.sleep(0.01)
+        await response.write(last[:-9])
+        await asyncio.sleep(0.06)  # longer than the wait for what follows the event, of which this is a part
+        ended.append(clock())
+        for pause, said in ((0.0, last[-9:]), *more, (open_for, b"")):
+            await asyncio.sleep(pause)
+            if said:
+                await response.write(said)
+        return response
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy:
+        upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with asyncio.timeout(60), Watch(upstream, via=proxy.url, back=back, prices=PRICES, keep=kept.keep) as watch:
+            yield watch, kept, ended
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", ENDS)
+async def test_the_end_of_a_stream_that_stays_open_is_not_held_up_and_its_waiting_is_nobodys_time(path):
+    waited, clock = [], asyncio.get_running_loop().time
+    async with staying_open() as (watch, kept, ended), aiohttp.ClientSession() as session:
+        for number in range(4):
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"hello {number}"}], "input": f"hello {number}"}
+            async with session.post(watch.url + path, json=body) as reply:
+                heard = b""
+                while not heard.endswith(ENDS[path][1]):
+                    heard += await reply.content.readany()
+                waited.append(clock() - ended[-1])
+                assert len(kept) == number + 1  # it is kept before its client has the end
+        await watch.drain()
+    assert [(turn.kind, len(turn.calls), turn.failure) for turn in kept] == [("turn", 1, None)] * 4
+    assert min(waited) < 0.2
+    for turn in kept:
+        assert turn.front.facts["reply_complete"]
+        assert turn.calls[0].facts["reply_complete"]
+        assert turn.added >= 0
+        assert turn.seconds < 1.0
+        assert "+-" not in line(turn)
+
+
+async def test_a_client_that_reads_until_the_connection_closes_has_turns_with_their_calls():
+    async with staying_open(open_for=1.5) as (watch, kept, _):
+        streams = [send(watch.url, [{"role": "user", "content": f"hello {number}"}], stream=True) for number in range(3)]
+        assert all(heard.endswith(b"data: [DONE]\n\n") for heard in await asyncio.gather(*streams))
+        await watch.drain()
+    assert [(turn.kind, len(turn.calls), turn.pending) for turn in kept] == [("turn", 1, 0)] * 3
+    assert "without a call" not in summary(kept, {})
+    assert max(turn.calls[0].seconds for turn in kept) < 1.0
+
+
+async def test_what_a_provider_says_after_the_end_is_no_doing_of_the_proxy():
+    aside = b'data: {"choices": [{"index": 0, "delta": {"content": " EVIL"}}]}\n\n'
+    async with staying_open((0.0, aside), (0.2, aside)) as (watch, kept, _):
+        heard = await send(watch.url, [{"role": "user", "content": "hello"}], stream=True)
+        await watch.drain()
+    assert heard.endswith(b"[DONE]\n\n" + aside * 2)  # all of it is relayed
+    [turn] = kept
+    assert turn.violations == {}
+    assert turn.calls[0].facts["after_done"]["events"] >= 1

@@ -174,7 +174,31 @@ def test_what_is_damaged_in_a_copied_store_is_named_and_nothing_of_it_is_copied(
     assert code == 0, said
     assert "Damaged: scores output=2 (answer_quality); outputs id=2 (output); bodies key=" in out.read_text()
     assert len(out.read_text().splitlines()) == 12
+    assert "rows are damaged and are written as failures: first ids " in said
+    for form in ("json", "csv"):
+        code, _, said = _is_well_said(["export", "r", "--store", str(path), "--format", form], capsys)
+        assert code == 0, said
+        assert "damaged and" in said
     assert _is_well_said(["runs", "--store", str(tmp_path / "copy.db")], capsys)[1].count("\n") <= 2
+
+
+def test_an_export_is_advised_only_where_it_gets_past_the_damage(folder, tmp_path, capsys):
+    path, export_advice = tmp_path / "store.db", "`context-bench export --format jsonl` writes"
+    shutil.copy(folder / "whole.db", path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE outputs SET output = ? WHERE id = 2", (pack(b'{"response":"A"}')[:-1] + b"?",))
+    connection.close()
+    copying = ["copy", "r", "--store", str(path), "--to", str(tmp_path / "copy.db")]
+    assert export_advice in _is_well_said(copying, capsys)[2]
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE runs SET manifest = ?", (pack(b"{}")[:-1] + b"?",))
+    connection.close()
+    for line in (copying, ["export", "r", "--store", str(path), "--format", "jsonl"]):
+        code, _, said = _is_well_said(line, capsys)
+        assert code == 2
+        assert "runs " in said
+        assert export_advice not in said
+        assert "put the file back from a copy" in said
 
 
 def test_values_of_before_are_read(folder, tmp_path):

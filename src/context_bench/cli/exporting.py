@@ -3,35 +3,70 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.files import destination
+from context_bench.cli.files import destination, say
 from context_bench.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
+    from context_bench.reports.answered import Answered
     from context_bench.reports.inspect_log import LogFacts
+
+
+_FIRST = 5  # so many damaged rows are named
+
+
+class Damage:
+    """Notes which rows of an export are damaged in the store, as they pass."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int], str] = {}
+
+    def of(self, whole: Iterable[Answered]) -> Iterator[Answered]:
+        """The same rows, noted."""
+        for each in whole:
+            self.note(each.row)
+            yield each
+
+    def note(self, row: EvalRow) -> None:
+        """Take one row; the same one again counts once."""
+        from context_bench.engine.store.reading import DAMAGED
+
+        if DAMAGED in row.errors:
+            self._found[row.system, str(row.example_id), row.trial] = f"{row.example_id} ({row.system})"
+
+    def say(self) -> None:
+        """Say on stderr how many there are, and the first of them."""
+        if not self._found:
+            return
+        first = ", ".join(list(self._found.values())[:_FIRST])
+        number = len(self._found)
+        rows = "1 row is damaged and is written as a failure" if number == 1 else f"{number:,} rows are damaged and are written as failures"
+        say(f"{rows}: first ids {first}")
 
 
 def export_rows(store: Any, record: Any, format: str, out: Path | None, system: str | None) -> None:  # noqa: A002
     """Write a stored run, or one of its systems, as `jsonl`, `parquet`, `inspect`, `memory` or `results`."""
     if system is not None and system not in record.systems:
         raise UnknownName("system", system, record.systems)
-    WRITERS[format](store, record, out, system)
+    damage = Damage()
+    WRITERS[format](store, record, out, system, damage)
+    damage.say()
 
 
-def _jsonl(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows with question, context, answer, scores and their reasons, one JSON object a line."""
     from context_bench.reports.jsonl_out import write_jsonl
     from context_bench.runner import answered
 
     with destination(out) as stream:
-        write_jsonl(answered(store, record.id, system), stream)
+        write_jsonl(damage.of(answered(store, record.id, system)), stream)
 
 
-def _parquet(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+def _parquet(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows as one Parquet table, for data frames."""
     from context_bench.engine import rows
     from context_bench.reports.parquet_out import write_parquet
@@ -41,10 +76,10 @@ def _parquet(store: Any, record: Any, out: Path | None, system: str | None) -> N
         raise BadInput("Parquet is not for terminals; give --out FILE.parquet")
     names = sorted({name for row in rows(store, record.id, system) for name in row.scores})
     with destination(out, "wb") as sink:
-        write_parquet(answered(store, record.id, system), names, sink)
+        write_parquet(damage.of(answered(store, record.id, system)), names, sink)
 
 
-def _inspect(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+def _inspect(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """Inspect's logs (`.eval`), one for each system and dataset; its viewer and tools read them."""
     from context_bench.reports.inspect_log import write_log
     from context_bench.runner import answered
@@ -59,7 +94,7 @@ def _inspect(store: Any, record: Any, out: Path | None, system: str | None) -> N
         place = out if out is None or one_file else out / facts.file_name
         mine = _of(facts)
         rows = (row for row in _rows(store, record, facts.system) if mine(row))
-        whole = (each for each in answered(store, record.id, facts.system, requests=True) if mine(each.row))
+        whole = (each for each in damage.of(answered(store, record.id, facts.system, requests=True)) if mine(each.row))
         with destination(place) as stream:
             write_log(facts, rows, whole, stream)
 
@@ -83,7 +118,7 @@ def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
     return lambda row: row.dataset == facts.dataset
 
 
-def _memory(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+def _memory(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """Of a run of memories, for each question what was found, with its evidence, the answer and the scores."""
     import json
 
@@ -96,13 +131,13 @@ def _memory(store: Any, record: Any, out: Path | None, system: str | None) -> No
     if not result.manifest.get("memory"):
         raise BadInput(f"run {record.name} measured no memories (context-bench memory does); --format json has what it found")
     names = [system] if system else record.systems
-    found = [memory_summary(result, name, answered(store, record.id, name), __version__) for name in names]
+    found = [memory_summary(result, name, damage.of(answered(store, record.id, name)), __version__) for name in names]
     with destination(out) as stream:
         stream.write(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
         stream.write("\n" if out is None else "")
 
 
-def _results(store: Any, record: Any, out: Path | None, system: str | None) -> None:
+def _results(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """Of a run of compressors everything its report is made of: probes, answers, scores, each compressed text once."""
     from context_bench.cli.runs import result_of
     from context_bench.reports.compression.results import write_results
@@ -112,10 +147,10 @@ def _results(store: Any, record: Any, out: Path | None, system: str | None) -> N
     if not result.manifest.get("compression"):
         raise BadInput(f"run {record.name} compressed no sessions (context-bench compress run does); --format jsonl has its rows")
     with destination(out) as stream:
-        write_results(result, answered(store, record.id, system), stream)
+        write_results(result, damage.of(answered(store, record.id, system)), stream)
 
 
-WRITERS: dict[str, Callable[[Any, Any, Path | None, str | None], None]] = {
+WRITERS: dict[str, Callable[[Any, Any, Path | None, str | None, Damage], None]] = {
     **{"jsonl": _jsonl, "parquet": _parquet, "inspect": _inspect},
     "memory": _memory,
     "results": _results,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from context_bench.cli import interrupts
+from context_bench.core.urls import listening_port
 
 
 class Style(StrEnum):
@@ -45,6 +46,7 @@ def serve(
     style: Annotated[Style, typer.Option(help="qa-few-shot (plain few-shot template) or chat (the model's own).")] = Style.FEW_SHOT,
 ) -> int:
     """Serve the bundled model: chat completions, Responses, Anthropic messages, embeddings."""
+    listening_port(port, "--port")
     interrupts.run(_serve(port, gguf, "chat" if style is Style.CHAT else "qa-few-shot"))
     return 0
 

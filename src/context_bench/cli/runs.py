@@ -160,7 +160,11 @@ def export(
             exporting.export_rows(opened, record, format, out, system)
             return 0
         more = {"canonical": True} if canonical else {}
-        write_report(_result(opened, record, None, None), format, out, details=details(opened, record.id), **more)
+        result, damage = _result(opened, record, None, None), exporting.Damage()
+        write_report(result, format, out, details=details(opened, record.id), **more)
+        for row in result.rows:
+            damage.note(row)
+        damage.say()
     return 0
 
 

@@ -9,6 +9,7 @@ import typer
 
 from context_bench.cli import interrupts
 from context_bench.cli.client import run_client
+from context_bench.core.urls import listening_port
 
 
 def command(
@@ -17,12 +18,13 @@ def command(
         str, typer.Option(help="What it does: full, head_tail:keep=0.5, bm25:budget=300, py:pkg.mod:Class …", metavar="SPEC")
     ],
     upstream: Annotated[str, typer.Option(help="Where requests go on to: a URL, embedded, echo, scripted:FILE.", metavar="URL")],
-    port: Annotated[int, typer.Option(help="Port to listen on (loopback); 0 takes a free one.", min=0, max=65_535)] = 8080,
+    port: Annotated[int, typer.Option(help="Port to listen on (loopback); 0 takes a free one.")] = 8080,
 ) -> int:
     """Serve a system as a proxy, so that it can be measured, or used, like any other.
 
     `-- CMD` runs CMD once it serves, with its provider's address set to this proxy, and ends with CMD's exit code.
     """
+    listening_port(port, "--port")
     client = list(context.args)
     if client:
         return asyncio.run(_serve(system, upstream, port, client))  # Ctrl-C is the client's own to deal with

@@ -9,6 +9,7 @@ import typer
 
 from context_bench.cli import interrupts
 from context_bench.core.errors import BadInput
+from context_bench.core.urls import listening_port
 from context_bench.llm.keyring import key_in
 
 
@@ -22,6 +23,7 @@ def command(
     model: Annotated[str | None, typer.Option(help="Count tokens as this model does, whatever the requests name.")] = None,
 ) -> int:
     """Record what really reaches the provider: point your proxy's own upstream setting at this port."""
+    listening_port(port, "--port")
     if not upstream:
         raise BadInput("tap: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
     key = key_in(upstream_key_env)

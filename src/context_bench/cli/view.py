@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.core.urls import listening_port
 
 
 def command(
     store: Annotated[str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)] = DEFAULT_STORE,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> int:
     """Look at stored runs in a browser: verdicts, charts, every row, two runs compared; a running run as it goes.
@@ -22,6 +23,7 @@ def command(
     """
     import asyncio
 
+    listening_port(port, "--port")
     try:
         asyncio.run(_serve(store, port, open_browser=not no_open))
     except KeyboardInterrupt:

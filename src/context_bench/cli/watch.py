@@ -9,6 +9,7 @@ import typer
 
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
+from context_bench.core.urls import listening_port
 
 
 def command(
@@ -49,6 +50,8 @@ def command(
         return watching.print_report(store, show, output, out)
     if not upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
+    for flag, port in (("--front", front), ("--back", back), ("--shadow-back", shadow_back or 0)):
+        listening_port(port, flag)
     if not 0 <= sample <= 1:
         raise BadInput(f"watch: --sample {sample} is not a share; expected 0 to 1")
     if shadow is not None and max_cost is None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import MOST_PORT, port
+from context_bench.core.numbers import MOST_PORT, port, whole
 
 #: The form that a refused URL should have had.
 EXPECTED = "http://HOST[:PORT][/PATH] or https://…, with a port from 1 to 65535, and an IPv6 address in brackets: http://[::1]:8080"
@@ -22,6 +22,13 @@ def base_url(url: str, where: str) -> str:
     if (fault := fault_of(text)) is not None:
         raise BadInput(f"{where} {shown(text)!r} is not usable: {fault}; expected {EXPECTED}")
     return text
+
+
+def listening_port(given: int, where: str) -> int:
+    """A port to listen on; 0 takes a free one. Raises `BadInput` that names `where` it was given."""
+    if whole(given) != 0 and port(given) is None:
+        raise BadInput(f"{where} {shown(str(given))!r} is no port; expected a number from 0 (any free one) to {MOST_PORT}")
+    return given
 
 
 @lru_cache(maxsize=256)

@@ -26,6 +26,7 @@ class Turn:
     Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and
     `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody told.
     `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed that were made again.
+    `pending`: calls that may be its own and were still being answered when all patience was over; they are told of as late.
     Times in seconds; `added` is the client's time without the provider's.
     `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
     `tools` names the tools that some kinds are about.
@@ -59,6 +60,7 @@ class Turn:
     added_ttft: float | None = None
     extra: int = 0
     retries: int = 0
+    pending: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
     predicted_read: int | None = None
     predicted_write: int | None = None
@@ -76,7 +78,7 @@ class Turn:
 _PROMPTS = frozenset({"openai-chat", "openai-responses", "anthropic"})
 _PLAIN = (
     *("turns", "repeats", "failed", "calls", "answered", "sent", "forwarded", "exact", "uncounted", "cost", "unpriced"),
-    *("extra", "retries", "late", "stray", "other", "oversized", "silent", "unchanged", "compared", "added", "added_ttft"),
+    *("extra", "retries", "late", "stray", "other", "oversized", "silent", "pending", "unchanged", "compared", "added", "added_ttft"),
 )
 _SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
 
@@ -88,7 +90,8 @@ class Figures:
     `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed, `refusals` the failed
     attempts of what stands in between. `answered`: calls that a model answered; `untold` of these told no usage, so that they are in
     `guessed` and not in `cost`. `uncounted`: images and other parts of what clients sent that no tokenizer of ours counts. `silent`:
-    turns that were answered though no call of theirs was seen behind. `oversized`: bodies that were too large to be read.
+    turns that were answered though no call of theirs was seen behind; `pending`: turns whose call was seen and still being answered when
+    they were written down. `oversized`: bodies that were too large to be read.
     """
 
     turns: int = 0
@@ -99,6 +102,7 @@ class Figures:
     uncounted: int = 0
     oversized: int = 0
     silent: int = 0
+    pending: int = 0
     sent: int | None = None
     forwarded: int | None = None
     exact: bool = True
@@ -164,7 +168,9 @@ class Figures:
         count_tools(self.tools, turn.tools)
         sent = turn.front or (turn.calls[0] if turn.calls else None)
         self.uncounted += sent.uncounted_parts if sent is not None else 0
-        self.silent += turn.front is not None and not turn.calls and failure is None
+        alone = turn.front is not None and not turn.calls and failure is None
+        self.silent += alone and not turn.pending
+        self.pending += alone and turn.pending > 0
         if turn.unchanged is not None:
             self.compared += 1
             self.unchanged += turn.unchanged

@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
+from context_bench.core.urls import listening_port
 from context_bench.llm.coding import decode
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.relay import (
@@ -115,7 +116,7 @@ class Hop:
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self.relay = Relay(upstream, logins=True)
-        self.host, self.port, self.change = host, port, change
+        self.host, self.port, self.change = host, listening_port(port, "the port"), change
         self._runner: web.ServerRunner | None = None
 
     @property

@@ -40,8 +40,10 @@ _HOP_BY_HOP = frozenset(
 )
 #: Shorter than what common servers keep idle connections for (5 s), so that we never write into one that is just being closed.
 _IDLE_SECONDS = 3.0
-#: Seconds that a stream whose end is held back has for closing after its last event, and bytes that are held back of one that goes on.
-_CLOSING_SECONDS, _MOST_HELD = 0.25, 2**20
+#: Seconds that a stream whose end is held back has for closing after its last event, and for the next piece of an event that has begun.
+_CLOSING_SECONDS, _EVENT_SECONDS = 0.02, 0.25
+#: Bytes that are held back of a stream that goes on.
+_MOST_HELD = 2**20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -80,6 +82,8 @@ class Passage:
 
     #: The last piece of the answer waits for `ended`.
     holds_the_end = False
+    #: `whole` is called.
+    minds_the_end = False
 
     async def outgoing(self) -> Outgoing | web.StreamResponse:
         """What goes on to the upstream; or an answer that needs none."""
@@ -90,6 +94,9 @@ class Passage:
 
     def piece(self, data: bytes, *, last: bool) -> None:
         """A piece of the answer has come; it has not gone on yet. `last`: the upstream has said its last byte."""
+
+    def whole(self) -> None:
+        """The answer is whole: its last byte has come, or the event that ends a stream. What follows that may still come."""
 
     async def ended(self) -> None:
         """All of the answer has come, and its last piece goes on when this returns."""
@@ -202,14 +209,14 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
     response = Untouched(status=upstream.status, reason=upstream.reason or "", headers=CIMultiDict(end_to_end(raw)))
     response._send_headers_immediately = not upstream.content.is_eof()  # a reply that is all here leaves in one piece
     await _to_client(response.prepare(incoming))
-    end = _End(upstream) if passage.holds_the_end else None
+    end = _End(upstream, passage)
     while piece := await _from_upstream(upstream):
         passage.piece(piece, last=upstream.content.is_eof())
-        if end is not None and end.begins_in(piece):
+        if end.begins_in(piece) and passage.holds_the_end:
             break
         await _to_client(response.write(piece))
-    if end is not None:
-        rest, broken = await _closing(upstream, passage) if piece else (b"", None)
+    if passage.holds_the_end:
+        rest, broken = await _closing(upstream, passage, end) if piece else (b"", None)
         await passage.ended()
         await _to_client(response.write(piece + rest))
         if broken is not None:
@@ -221,30 +228,45 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
 
 
 class _End:
-    """Finds the piece with which an answer can be whole for its client: the last bytes, or the event that ends a stream."""
+    """Finds the piece with which an answer can be whole for its client: the last bytes, or the event that ends a stream.
 
-    def __init__(self, upstream: aiohttp.ClientResponse) -> None:
-        self._content = upstream.content
+    Tells the passage, where it minds, once the answer is whole.
+    """
+
+    def __init__(self, upstream: aiohttp.ClientResponse, passage: Passage) -> None:
+        self._content, self._passage = upstream.content, passage
+        self.whole = False
         length = upstream.headers.get(hdrs.CONTENT_LENGTH, "")
         self._left = int(length) if length.isascii() and length.isdecimal() else -1
         streamed = upstream.content_type == "text/event-stream" and hdrs.CONTENT_ENCODING not in upstream.headers
         self._events = EndOfStream() if streamed else None
 
     def begins_in(self, piece: bytes) -> bool:
-        """Is this piece, or what follows it, the end?"""
+        """Has the end begun with this piece?"""
+        if not self._passage.minds_the_end or self.whole:
+            return self.whole
         self._left -= len(piece)
-        return self._content.is_eof() or self._left == 0 or (self._events is not None and self._events.begins_in(piece))
+        last = self._content.is_eof() or self._left == 0
+        begun = last or (self._events is not None and self._events.begins_in(piece))
+        if last or (self._events is not None and self._events.whole):
+            self.whole = True
+            self._passage.whole()
+        return begun
 
 
-async def _closing(upstream: aiohttp.ClientResponse, passage: Passage) -> tuple[bytes, HungUp | None]:
-    """What follows the event that ends a stream, until it closes; at most a moment, and so much. And how it broke, if it did."""
+async def _closing(upstream: aiohttp.ClientResponse, passage: Passage, end: _End) -> tuple[bytes, HungUp | None]:
+    """The rest of the event that ends a stream, and what follows it until it closes; at most a moment, and so much. And how it broke."""
     rest = bytearray()
     broken = None
     try:
-        async with asyncio.timeout(_CLOSING_SECONDS):
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(_CLOSING_SECONDS if end.whole else _EVENT_SECONDS) as limit:
             while len(rest) < _MOST_HELD and (piece := await _from_upstream(upstream)):
                 passage.piece(piece, last=upstream.content.is_eof())
                 rest += piece
+                if not end.whole:
+                    end.begins_in(piece)
+                    limit.reschedule(clock() + (_CLOSING_SECONDS if end.whole else _EVENT_SECONDS))
     except TimeoutError:
         pass
     except HungUp as error:

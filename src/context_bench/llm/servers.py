@@ -27,7 +27,7 @@ from aiohttp import web
 from context_bench.core.errors import BadInput
 from context_bench.core.loopback import refusal
 from context_bench.core.tokens import counter_for
-from context_bench.core.urls import EXPECTED, fault_of, shown
+from context_bench.core.urls import EXPECTED, fault_of, listening_port, shown
 from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
@@ -99,7 +99,7 @@ class ModelServer:
         keep: int = 20_000,
         keep_bytes: int = 256 * 2**20,
     ) -> None:
-        self.responder, self.host, self.port = responder, host, port
+        self.responder, self.host, self.port = responder, host, listening_port(port, "the port")
         self._key, self._keep, self._keep_bytes = api_key, keep, keep_bytes
         self.requests: deque[Received] = deque()
         self.seen = self.in_flight = self.most_in_flight = 0

@@ -95,22 +95,33 @@ class EventReader:
 
 
 class EndOfStream:
-    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of a line."""
+    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of a line.
+
+    `whole`: all of that event has come, with the empty line after it.
+    """
 
     _LINE = re.compile(
         rb"[\r\n](?:data: ?\[DONE\]"
         rb"|(?:event: ?|data: ?\{\s*\"type\"\s*:\s*\")(?:message_stop|response\.(?:completed|failed|incomplete))\b)"
     )
-    _LONGEST = 100
+    _EMPTY = re.compile(rb"\r\n\r\n|\n\r?\n|\r\r")
+    _LONGEST, _LONGEST_EMPTY = 100, 3
 
     def __init__(self) -> None:
-        self._tail = b"\n"
+        self._tail, self._begun = b"\n", False
+        self.whole = False
 
     def begins_in(self, data: bytes) -> bool:
-        """Does that event begin in `data`, or in what came right before it?"""
+        """Has that event begun in `data`, or before it?"""
         seen = self._tail + data
-        self._tail = seen[-self._LONGEST :]
-        return self._LINE.search(seen) is not None
+        if not self._begun:
+            if (found := self._LINE.search(seen)) is None:
+                self._tail = seen[-self._LONGEST :]
+                return False
+            self._begun, seen = True, seen[found.start() + 1 :]
+        self.whole = self.whole or self._EMPTY.search(seen) is not None
+        self._tail = seen[-self._LONGEST_EMPTY :]
+        return True
 
 
 class StreamReader:

@@ -122,8 +122,9 @@ def line(turn: Turn) -> str:
     if turn.cost is not None or turn.guessed is not None:
         told.append(f"{'≈ ' if turn.guessed is not None else ''}${(turn.cost or 0) + (turn.guessed or 0):.4f}")
     if turn.added is not None:
-        told.append(f"+{turn.added * 1000:.0f} ms")
-    told += [f"{count} {what}" for count, what in ((turn.extra, "extra"), (turn.retries, "retried")) if count]
+        told.append(f"{round(turn.added * 1000):+,d} ms")
+    counts = ((turn.extra, "extra"), (turn.retries, "retried"), (turn.pending, "still being answered behind"))
+    told += [f"{count} {what}" for count, what in counts if count]
     told += [f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}" for kind, count in turn.violations.items()]
     return visible(" · ".join(told), 400)
 
@@ -249,6 +250,7 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         (figures.retries, "sent again", _kinds("after", figures.refusals)),
         (figures.late, "late calls", ""),
         (figures.stray, "stray calls", ""),
+        (figures.pending, "still being answered behind", ""),
         (figures.repeats, "repeated by the client", _kinds("after", figures.repeated_after)),
         (figures.failed, "failed", _kinds("", figures.failures)),
         (figures.other, f"other {_plural(figures.other, 'request')}", ""),

@@ -31,6 +31,7 @@ class Event:
     number: int  # of the front exchange
     calls: list[Seen]
     place: Place | None = None  # given for mirrored requests
+    pending: int = 0  # calls that may belong to it and were still being answered
 
     @property
     def seen(self) -> list[Seen]:
@@ -110,6 +111,7 @@ class Arm:
     async def _give_up(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            self._close_answered()
             self._pairing.settle()
 
     @property
@@ -127,15 +129,26 @@ class Arm:
             self._arrived(exchange)
         self._pairing.front_arrived(exchange)
 
+    def _close_answered(self) -> None:
+        """Have calls recorded whose answers are whole, once a client of theirs has its own: connections may stay open for long.
+
+        Not before: what a provider says after the end must be recorded where a client could see it, too.
+        """
+        if self._back is not None:
+            for call in self._pairing.waited_for():
+                self._back.close_answered(call)
+
     def _front_finished(self, exchange: Exchange) -> None:
         self._pairing.front_finished(exchange)
+        self._close_answered()
         if exchange.kept is not None and self._pairing.waits_for_calls(exchange):  # what goes on for long holds up nobody's answer
             asyncio.get_running_loop().call_later(_MOMENT, exchange.kept.set)
 
     # What the pairing tells
 
-    def turn(self, front: Seen, calls: list[Seen]) -> None:
-        self._tell(Event(self.name, "turn", front, front.exchange.number, calls if self.paired else [front], self.place))
+    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+        seen = calls if self.paired else [front]
+        self._tell(Event(self.name, "turn", front, front.exchange.number, seen, self.place, pending))
 
     def late(self, front: int, call: Seen) -> None:
         self._tell(Event(self.name, "late", None, front, [call]))

@@ -112,7 +112,7 @@ class Measure:
         place = event.place or (self._sessions.place(front.exchange, request, front.reply) if request is not None else None)
         turn = Turn(self._number, "turn", record.started, arm=event.arm, model=record.model, wire=record.wire, status=record.status)
         turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
-        turn.failure = failure_of(record)
+        turn.failure, turn.pending = failure_of(record), event.pending
         self._identify(turn, place)
         if place is not None:
             self._places[event.arm, event.number] = place

@@ -28,8 +28,8 @@ Said = WireRequest | frozenset[str] | None
 class Paired(Protocol):
     """Is told what belongs together."""
 
-    def turn(self, front: Seen, calls: list[Seen]) -> None:
-        """A client's request is over, and so are its calls."""
+    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+        """A client's request is over, and so are its calls. `pending`: calls that may be its own and are not over after all patience."""
 
     def late(self, front: int, call: Seen) -> None:
         """A call ended, or arrived, after its turn was told; `front` is the number of the client's exchange."""
@@ -142,19 +142,25 @@ class Pairing:
         turn = self._open.get(front.number)
         return turn is not None and any(self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls)
 
+    def waited_for(self) -> list[Exchange]:
+        """Calls that a request of a client waits for that is itself over."""
+        waiting = {number for turn in self._open.values() if turn.seen is not None for number in turn.waiting}
+        return [self._calls[number] for number in sorted(waiting) if number in self._calls]
+
     def settle(self, *, everything: bool = False) -> None:
         """Tell of turns whose client has been gone for long, without waiting for calls still under way."""
         oldest = self._clock.monotonic() - self._patience
         for turn in list(self._open.values()):
             if turn.seen is not None and turn.waiting and (everything or turn.front.ended < oldest):
+                pending = len(turn.waiting)
                 turn.waiting.clear()
-                self._tell(turn)
+                self._tell(turn, pending)
 
-    def _tell(self, turn: _Open) -> None:
+    def _tell(self, turn: _Open, pending: int = 0) -> None:
         if turn.seen is not None and not turn.waiting and turn.front.number in self._open:
             del self._open[turn.front.number]
             turn.calls.sort(key=lambda call: call.exchange.number)
-            self._paired.turn(turn.seen, turn.calls)
+            self._paired.turn(turn.seen, turn.calls, pending)
             turn.seen, turn.calls = Seen(turn.front, turn.seen.request, b"", words=turn.seen.words), []
             self._recent.append(turn)
             self._forget()

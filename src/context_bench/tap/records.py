@@ -97,7 +97,11 @@ class Body:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request on its way through the tap. `arrived`, `ended` in monotonic seconds; `started` since the epoch."""
+    """One request on its way through the tap. `arrived`, `ended` in monotonic seconds; `started` since the epoch.
+
+    `answered`: when the answer was whole, if it has been: its connection may stay open after that. `ended` is set when the exchange is
+    over for the tap, to the moment at which its answer was whole or broke off; what comes later is relayed and not recorded.
+    """
 
     number: int
     id: str
@@ -108,6 +112,7 @@ class Exchange:
     started: float
     arrived: float
     ended: float = 0.0
+    answered: float = 0.0
     body: Body = field(default_factory=Body)
     reply: Body = field(default_factory=Body)
     status: int | None = None

@@ -149,7 +149,7 @@ class _Seen(Passage):
 
     def __init__(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]) -> None:
         self._relay, self._request, self._exchange, self._ended = relay, request, exchange, ended
-        self.holds_the_end = exchange.kept is not None
+        self.holds_the_end, self.minds_the_end = exchange.kept is not None, True
 
     async def outgoing(self) -> Outgoing:
         target, headers = self._relay.outward(self._exchange)
@@ -178,8 +178,13 @@ class _Seen(Passage):
         self._exchange.status, self._exchange.reply_headers = status, headers
 
     def piece(self, data: bytes, *, last: bool) -> None:
+        if self._exchange.ended:  # it is being read, or its record is written
+            return
         self._exchange.reply.add(self._relay.heard(), data)
         self._exchange.ending = last
+
+    def whole(self) -> None:
+        self._exchange.answered = self._relay.heard()
 
     async def ended(self) -> None:
         await self._ended()

@@ -20,6 +20,7 @@ from context_bench.core.ledger import Mark
 from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
+from context_bench.core.urls import listening_port
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
@@ -72,7 +73,8 @@ class Tap:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.marker, self.policy = marker, record
-        self._upstream, self._host, self._port, self._key = upstream, host, port, upstream_key
+        self._upstream, self._host, self._key = upstream, host, upstream_key
+        self._port = listening_port(port, "the tap's port")
         self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
         self._scribe = Scribe(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
@@ -345,8 +347,13 @@ class Tap:
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
         if self._open.pop(exchange.id, None) is not None:
-            exchange.ended = self._clock.monotonic()
+            exchange.ended = exchange.answered or self._clock.monotonic()
             self._reader.add(exchange)
+
+    def close_answered(self, exchange: Exchange) -> None:
+        """Have an exchange recorded whose answer is whole, though its connection is still open."""
+        if exchange.answered:
+            self._leave(exchange)
 
     async def _kept(self, exchange: Exchange) -> None:
         """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from aiohttp import hdrs, web
 
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
+from context_bench.core.urls import listening_port
 from context_bench.engine.store.browsing import Listed, Place, open_reading
 from context_bench.llm.folders import home_folder
 from context_bench.llm.serverlog import SERVER_LOG
@@ -64,7 +65,7 @@ class Viewer:
     """
 
     def __init__(self, where: str | Path, *, result_of: ResultOf, port: int = 0, token: str | None = None) -> None:
-        self._where, self._port = str(where), port
+        self._where, self._port = str(where), listening_port(port, "the port")
         self._door = Door(token)
         self._worker = Worker(self._where, result_of)
         self._library: Library | None = None

@@ -171,6 +171,18 @@ def test_the_end_of_a_stream_is_found_in_its_bytes_at_the_beginning_of_a_line_on
             assert b"}" not in last[:cut].partition(b"{")[2] or b"}\n\n" not in last[:cut]
 
 
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_the_end_is_whole_with_the_empty_line_after_its_event(newline: bytes, size: int) -> None:
+    data = newline.join([b"data: {}", b"", b"event: message_stop", b'data: {"type": "message_stop"}', b"", b""])
+    finder = EndOfStream()
+    for at in range(0, len(data), size):
+        finder.begins_in(data[at : at + size])
+        here = data[: at + size]
+        assert finder.whole == (here.endswith(newline) and b"stop" in here and here.endswith((newline * 2, b"}" + newline * 2)))
+    assert finder.whole
+
+
 def test_a_bare_role_is_not_yet_an_answer() -> None:
     reader = StreamReader("openai-chat")
     reader.feed(chat({"role": "assistant", "content": ""}))

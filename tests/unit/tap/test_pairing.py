@@ -11,9 +11,10 @@ from context_bench.tap.records import Exchange
 
 class Told:
     def __init__(self):
-        self.turns, self.lates, self.strays = [], [], []
+        self.turns, self.lates, self.strays, self.pending = [], [], [], []
 
-    def turn(self, front: Seen, calls: list[Seen]) -> None:
+    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+        self.pending.append(pending)
         self.turns.append((front.exchange.number, [call.exchange.number for call in calls]))
 
     def late(self, front: int, call: Seen) -> None:
@@ -162,3 +163,18 @@ def test_an_unreadable_body_of_a_request_under_way_is_read_once_until_it_grows(m
     fronts[1].body.add(0.0, b"more")
     scene.end_back(scene.back(6, "hello"))
     assert read == [1, 2, 2]
+
+
+def test_a_turn_whose_call_is_still_being_answered_says_so():
+    scene = Scene()
+    front, alone = scene.front(1, "hello"), scene.front(2, "nobody behind")
+    scene.end_front(alone)
+    call = scene.back(3, "hello")
+    scene.end_front(front)
+    assert [exchange.number for exchange in scene.pairing.waited_for()] == [3]
+    scene.after(6)
+    scene.pairing.settle()
+    assert scene.told.turns == [(2, []), (1, [])]
+    assert scene.told.pending == [0, 1]
+    scene.end_back(call)
+    assert scene.told.lates == [(1, 3)]

@@ -14,10 +14,10 @@ from context_bench.engine.store.encoding import Damaged, sound, sound_body
 
 #: Damaged values are looked for so long (seconds), and so many are named.
 PATIENCE, _MOST_NAMED = 30.0, 5
-_ADVICE = (
-    "put the file back from a copy of it, or measure those again in a new run; "
-    "`context-bench export --format jsonl` writes the rows that are whole and names the others"
-)
+_ADVICE = "put the file back from a copy of it, or measure those again in a new run"
+_EXPORT = "; `context-bench export --format jsonl` writes the rows that are whole and names the others"
+#: Tables of rows, of which an export names what is damaged and writes the others.
+_OF_ROWS = frozenset({"outputs", "scores", "bodies", "calls", "forwarded"})
 
 
 def packed_columns(table: Table) -> list[str]:
@@ -34,7 +34,16 @@ def explained(name: str, connection: Connection | None) -> Damaged:
             if len(found) > _MOST_NAMED:
                 break
     places = "; ".join(found[:_MOST_NAMED]) + ("; and more" if len(found) > _MOST_NAMED else "")
-    return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {_ADVICE}")
+    advice = _ADVICE + (_EXPORT if connection is not None and _exportable(found, connection) else "")
+    return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {advice}")
+
+
+def _exportable(found: list[str], connection: Connection) -> bool:
+    """Whether an export of rows gets past the damage: it needs its run, and what it names are values of rows."""
+    columns = packed_columns(schema.runs)
+    if any(faults(schema.runs, row, columns) for row in connection.execute(select(schema.runs)).mappings()):
+        return False
+    return bool(found) and {place.partition(" ")[0] for place in found} <= _OF_ROWS
 
 
 def damaged(connection: Connection, *, until: float) -> Iterator[str]:
