@@ -1,13 +1,13 @@
-"""Golden files: what a user sees, kept as files, so that a change of the code that changes it shows as a change of a file.
+"""Golden files: texts that a user sees, kept as files, so that a change of them shows as a change of a file.
 
-`pytest tests/golden --refresh-golden` writes them anew; git then shows what changed, for a commit that says why. Those that end in `.xz`
-are packed: `git diff` does not show them, the test that fails does.
+`pytest tests/golden --refresh-golden` writes them anew; git then shows the changes, for a commit that says why. Files
+that end in `.xz` are packed: `git diff` does not show them, the test that fails does.
 """
 
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,10 +50,16 @@ def first_difference(kept: str, text: str) -> str | None:
     if kept == text:
         return None
     before, now = kept.split("\n"), text.split("\n")
-    number = next((n for n, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), min(len(before), len(now)))
+    number = _first_other(before, now)
     one, other = (lines[number] if number < len(lines) else "(no such line)" for lines in (before, now))
-    start = max(0, next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0) - 60)
+    start = max(0, _first_other(one, other) - 60)
     return f"line {number + 1}\n- {one[start : start + 200]}\n+ {other[start : start + 200]}"
+
+
+def _first_other(kept: Sequence[str], found: Sequence[str]) -> int:
+    """The index of the first element that is another one."""
+    pairs = enumerate(zip(kept, found, strict=False))
+    return next((index for index, (one, other) in pairs if one != other), min(len(kept), len(found)))
 
 
 def _read(file: Path) -> str:

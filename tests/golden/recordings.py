@@ -1,7 +1,7 @@
 """Recipes of the stored runs that are kept in `stores/`: a command line each, over loopback and without a model.
 
-A run made anew by its recipe says the same as the kept one; `test_stored_runs.py` compares them. A store that is kept is never made
-again, so that today's files are opened by tomorrow's code: only where one is missing does `--refresh-golden` make it.
+A run made anew by its recipe says the same as the kept one; `test_stored_runs.py` compares them. A kept store is never
+made again, so that tomorrow's code opens today's files: `--refresh-golden` makes only one that is missing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from context_bench.__main__ import main
 ROOT = Path(__file__).parents[2]
 TRADES = ("baker", "sailor", "weaver", "tanner")
 PEOPLE = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn")
-PRICE = ("--price", "gpt-4o-mini=1,2")
-TOOL = {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}
+PRICE = "--price gpt-4o-mini=1,2"
+SCRIPTED = "--upstream scripted:script.json"
+READ = {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}
+TOOL = {"type": "function", "function": READ}
 #: A client of a watch: one conversation of three turns.
 CLIENT = """
 import json, os, urllib.request
 messages = []
 for turn in range(3):
-    messages.append({"role": "user", "content": f"What stands in part {turn}? " + "A line of the harbour's papers. " * 120})
+    question = f"What stands in part {turn}? " + "A line of the harbour's papers. " * 120
+    messages.append({"role": "user", "content": question})
     body = {"model": "gpt-4o-mini", "messages": messages}
     head = {"Content-Type": "application/json", "Authorization": "Bearer none-needed"}
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), head)
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), head)
     urllib.request.urlopen(request).read()
     messages.append({"role": "assistant", "content": "Nothing new."})
 """
@@ -110,74 +114,74 @@ def houses() -> None:
     Path("script.json").write_text(json.dumps({"answer_key": key, "rules": rules, "default": "Nothing new."}))
 
 
+def command(line: str, *more: str) -> int:
+    """Run a command line, with further words at its end."""
+    return main([*line.split(), *more])
+
+
 def pipeline(*more: str) -> int:
     houses()
-    line = ["run", "--dataset", "houses.jsonl", "--upstream", "scripted:script.json", "--controls", "full,none,head_tail", "--keep", "0.5"]
-    return main([*line, "--model", "gpt-4o-mini", *PRICE, "--max-failures", "1", *more])
+    arms = "--controls full,none,head_tail --keep 0.5"
+    return command(f"run --dataset houses.jsonl {SCRIPTED} {arms} --model gpt-4o-mini {PRICE} --max-failures 1", *more)
 
 
 def proxied(*more: str) -> int:
     houses()
     with halving() as (url, port):
-        line = [
-            "run",
-            "--proxy",
-            url,
-            "--name",
-            "halving",
-            "--tap",
-            port,
-            "--dataset",
-            "houses.jsonl",
-            "--upstream",
-            "scripted:script.json",
-        ]
-        return main([*line, "--controls", "full,none", "--model", "gpt-4o-mini", *PRICE, "--max-failures", "1", *more])
+        arms = f"--proxy {url} --name halving --tap {port} --controls full,none"
+        line = f"run {arms} --dataset houses.jsonl {SCRIPTED} --model gpt-4o-mini {PRICE} --max-failures 1"
+        return command(line, *more)
 
 
 def memory(*more: str) -> int:
-    reader = ["--reader", "py:context_bench.testing.lab_reader:LabReader"]
-    return main(["memory", "--system", "recency", "--dataset", "bundled:recall-lab:turns=40", "-n", "1", "--k", "1,5", *reader, *more])
+    reader = "--reader py:context_bench.testing.lab_reader:LabReader"
+    return command(f"memory --system recency --dataset bundled:recall-lab:turns=40 -n 1 --k 1,5 {reader}", *more)
 
 
 def compression(*more: str) -> int:
-    line = ["compress", "run", "bundled:sessions/order-sync-zh", "--system", "mask_observations"]
-    return main([*line, "--controls", "full,none", "--per-type", "1", *more])
+    arms = "--system mask_observations --controls full,none"
+    return command(f"compress run bundled:sessions/order-sync-zh {arms} --per-type 1", *more)
+
+
+def messages_of_a_session() -> Iterator[dict[str, object]]:
+    """An agent reads a file in each of three turns."""
+    yield {"role": "system", "content": "You are careful."}
+    yield {"role": "user", "content": "Which are odd?"}
+    for turn in range(3):
+        read = {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})}
+        call = {"id": f"c{turn}", "type": "function", "function": read}
+        lines = [f"{n}: value_{turn}_{n} = {(n * 7919 + turn * 104729) % 10007}" for n in range(40)]
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
+        yield {"role": "tool", "tool_call_id": f"c{turn}", "content": "\n".join(lines)}
+        yield {"role": "user", "content": f"Go on after {turn}, please."}
+    yield {"role": "assistant", "content": "The first and the third value are odd."}
 
 
 def replay(*more: str) -> int:
-    messages: list[dict[str, object]] = [{"role": "system", "content": "You are careful."}, {"role": "user", "content": "Which are odd?"}]
-    for turn in range(3):
-        function = {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})}
-        messages.append(
-            {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{turn}", "type": "function", "function": function}]}
-        )
-        text = "\n".join(f"{n}: value_{turn}_{n} = {(n * 7919 + turn * 104729) % 10007}" for n in range(40))
-        messages.append({"role": "tool", "tool_call_id": f"c{turn}", "content": text})
-        messages.append({"role": "user", "content": f"Go on after {turn}, please."})
-    messages.append({"role": "assistant", "content": "The first and the third value are odd."})
-    Path("log.jsonl").write_text(json.dumps({"model": "gpt-4o-mini", "messages": messages, "tools": [TOOL], "session_id": "one"}) + "\n")
+    session = {"model": "gpt-4o-mini", "messages": [*messages_of_a_session()], "tools": [TOOL], "session_id": "one"}
+    Path("log.jsonl").write_text(json.dumps(session) + "\n")
     with halving() as (url, port):
-        return main(["replay", "log.jsonl", "--proxy", url, "--name", "halving", "--tap", port, "--upstream", "echo", *PRICE, *more])
+        return command(f"replay log.jsonl --proxy {url} --name halving --tap {port} --upstream echo {PRICE}", *more)
 
 
 def watch(*more: str) -> int:
-    """Unlike a run it is named by `--name`, and what it prints is its report."""
+    """A watch is named by `--name`, where a run has `--run`."""
     houses()
     Path("client.py").write_text(CLIENT)
+    named = ["--name" if word == "--run" else word for word in more]
     with halving() as (url, port):
-        line = ["watch", "--front", str(free_port()), "--via", url, "--back", port, "--upstream", "scripted:script.json", *PRICE]
-        more = tuple("--name" if word == "--run" else word for word in more)
-        return main([*line, "--record", "full", *more, "--", sys.executable, "client.py"])
+        line = f"watch --front {free_port()} --via {url} --back {port} {SCRIPTED} {PRICE} --record full"
+        return command(line, *named, "--", sys.executable, "client.py")
 
 
 def agents(*more: str) -> int:
-    """The example agent is given as text and its model's script by a name in this folder: no path of a machine is in the store."""
+    """The agent is given as text and its model's script lies in this folder: the store holds no path of a machine."""
     agent = (ROOT / "examples" / "tiny_agent.py").read_text("utf-8")
     [script] = (ROOT / "src").rglob("bundled/model.toml")
     shutil.copy(script, "model.toml")
-    line = ["agent", "bundled:repo-tasks:split-parsing", "--arm", "base=", "--arm", "other=MODE=x", "--upstream", "scripted:model.toml"]
-    return main([*line, "--tap", str(free_port()), "--price", "scripted=1,2", *more, "--", "python3", "-c", agent, "{instruction}"])
+    line = "agent bundled:repo-tasks:split-parsing --arm base= --arm other=MODE=x --upstream scripted:model.toml"
+    line += f" --tap {free_port()} --price scripted=1,2"
+    return command(line, *more, "--", "python3", "-c", agent, "{instruction}")
 
 
 RECIPES = {each.__name__: each for each in (pipeline, proxied, memory, compression, replay, watch, agents)}

@@ -62,7 +62,10 @@ SURFACE = {
 }
 
 
-IMPORTED = re.compile(r"from (context_bench[\w.]*) import (?:\(([^)]*)\)|([^\n#;\"]+))|\bpy:(context_bench[\w.]*):(\w+)")
+IMPORTED = re.compile(
+    r"from (context_bench[\w.]*) import (?:\(([^)]*)\)|([^\n#;\"]+))"
+    r"|\bpy:(context_bench[\w.]*):(\w+)"
+)
 
 
 @cache
@@ -77,7 +80,7 @@ def imported_on_pages():
 
 
 def documented():
-    """(module, names): those with a page of the reference whole, then what pages import, then what is promised above."""
+    """(module, names): modules of the reference whole; of others, names that pages import or that are promised."""
     names = {module: set(getattr(import_module(module), "__all__", ())) for module in reference.FACADES}
     for place, promised in SURFACE.items():
         names.setdefault(f"context_bench.{place}".rstrip("."), set()).update(promised.split())
@@ -119,8 +122,8 @@ def signature(thing):
 def members(kind):
     """The public methods, properties and fields of a class, but for those of other people's base classes."""
     own = [base for base in kind.__mro__ if base.__module__.startswith("context_bench")]
-    names = {name for base in own for name in (*vars(base), *vars(base).get("__annotations__", ())) if not name.startswith("_")}
-    for name in sorted(names):
+    names = {name for base in own for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    for name in sorted(name for name in names if not name.startswith("_")):
         found = inspect.getattr_static(kind, name, None)
         if inspect.isfunction(found) or isinstance(found, (classmethod, staticmethod)):
             yield f"    .{name}{signature(getattr(kind, name))}"
@@ -142,7 +145,7 @@ def described(name, thing):
 
 
 def test_public_names_and_signatures_are_as_kept(golden):
-    lines = ["# Documented modules: their public names, parameters, types and defaults, and the members of their classes."]
+    lines = ["# Documented modules: public names with parameters, types and defaults; members of their classes."]
     for module, names in documented():
         lines += ["", module]
         for name in names:

@@ -1,4 +1,4 @@
-"""Stored runs of each family, made once and kept: they open, say in every format what they said, and can be resumed and made again."""
+"""Stored runs of each family, made once and kept: they open, read as they did in every format, and can be resumed."""
 
 import io
 import json
@@ -50,7 +50,8 @@ def opened(tmp_path, monkeypatch, refreshing):
 
 
 def made_by(family, store):
-    assert RECIPES[family]("--store", store, "--run", "kept", "--quiet", "--output", "json", "--out", "report.json") == 0
+    report = ("--output", "json", "--out", "report.json")
+    assert RECIPES[family]("--store", store, "--run", "kept", "--quiet", *report) == 0
 
 
 def written(*line):
@@ -106,7 +107,7 @@ def test_a_kept_watch_reads_as_it_did(form, opened, golden):
 
 
 def shape(value, systems, place=()):
-    """The names in a document, each with its place: `[]` stands for any element, `*` for any system, cell or other name of this run."""
+    """The names in a document, each with its place: `[]` stands for any element, `*` for any system."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
             yield from shape(each, systems, (*place, "*" if name in systems else name))
@@ -159,15 +160,16 @@ def test_a_new_store_has_the_tables_that_are_kept(opened, golden):
     opened("pipeline")
     made_by("pipeline", "new.db")
     with closing(sqlite3.connect("new.db")) as database:
-        made = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC, name")]
+        query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type DESC, name"
+        made = [sql for (sql,) in database.execute(query)]
         version = database.execute("SELECT version_num FROM alembic_version").fetchone()
     golden("schema.sql", "".join(f"{each};\n" for each in made) + f"-- {version[0]}\n")
 
 
 #: Of a PostgreSQL store: columns, indices, constraints and sequences.
 CATALOGUE = (
-    "SELECT table_name, column_name, ordinal_position, column_default, is_nullable, data_type, collation_name, is_identity"
-    " FROM information_schema.columns WHERE table_schema = 'golden'",
+    "SELECT table_name, column_name, ordinal_position, column_default, is_nullable, data_type, collation_name,"
+    " is_identity FROM information_schema.columns WHERE table_schema = 'golden'",
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'golden'",
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
     " WHERE connamespace = 'golden'::regnamespace AND contype <> 'n'",
