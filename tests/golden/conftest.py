@@ -40,7 +40,8 @@ def same_text() -> Callable[[str, str], None]:
     """(kept, text) → both are the same; a failure shows the first place where they are not."""
 
     def hold(kept: str, text: str) -> None:
-        assert first_difference(kept, text) is None
+        difference = first_difference(kept, text)
+        assert difference is None, difference
 
     return hold
 
