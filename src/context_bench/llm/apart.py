@@ -20,9 +20,11 @@ from typing import Any, BinaryIO
 
 _log = logging.getLogger("context_bench.tap")
 
+#: Bytes of a body from which on work at it is large.
+LARGE = 512 * 1024
 #: Bytes that the process may take beyond what it has when it begins, and seconds that one piece of work may take.
 _MEMORY, _SECONDS = 768 * 2**20, 60.0
-_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.tap.apart import main; main()"
+_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.llm.apart import main; main()"
 
 
 class Lost(Exception):
@@ -39,11 +41,11 @@ class Lost(Exception):
 class Apart:
     """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
 
-    A worker that cannot be handed over stays here. For one thread at a time.
+    A worker that cannot be handed over stays here. For one thread at a time. `seconds`: that one piece of work may take.
     """
 
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
+    def __init__(self, worker: Any, seconds: float = _SECONDS) -> None:
+        self._worker, self._seconds = worker, seconds
         self._handed: bytes | None = None  # the worker as it was when it was handed over; a new process begins with it again
         self._bound = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +83,7 @@ class Apart:
             self._process = _started()
             _send(_pipe(self._process.stdin), worker)
         _give(_pipe(self._process.stdin), (method, work))
-        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), _SECONDS)
+        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), self._seconds)
         return found
 
     def _lost(self, error: Exception) -> Lost:
@@ -90,6 +92,11 @@ class Apart:
         if self._process is None:
             return Lost(f"the process that reads could not be started: {type(error).__name__}")
         return Lost(f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}", too_large=True)
+
+    def stop(self) -> None:
+        """From any thread: what the process does now is lost."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process."""
