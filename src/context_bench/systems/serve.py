@@ -35,9 +35,9 @@ from context_bench.systems.context import WIRES, Context, Slot, context_of, with
 
 Spec = str | Compressor | System
 
-#: Bytes of a body up to which it is read where others wait; seconds that work at a large one may take.
+#: Bytes of a body up to which it is read where others wait; seconds and bytes that work at a large one may take.
 _SMALL = 64 * 1024
-_SECONDS = 600.0
+_SECONDS, _MEMORY = 600.0, 2 * 2**30
 
 
 class Served:
@@ -55,7 +55,7 @@ class Served:
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
         self._hop = Hop(upstream, self._change, port=port, host=host)
-        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), _SECONDS)
+        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), _SECONDS, _MEMORY)
         self._pool: ThreadPoolExecutor | None = None
 
     @property
