@@ -35,8 +35,7 @@ from context_bench.systems.context import WIRES, Context, Slot, context_of, with
 
 Spec = str | Compressor | System
 
-#: Bytes of a body up to which it is read where others wait; seconds and bytes that work at a large one may take.
-_SMALL = 64 * 1024
+#: Seconds and bytes that work at a large body may take.
 _SECONDS, _MEMORY = 600.0, 2 * 2**30
 
 
@@ -128,9 +127,7 @@ class Served:
     async def _do(self, method: str, work: Any, *, large: bool) -> Any:
         """Read or write a body: a large one in another process, for which others do not wait."""
         if not large:
-            function = getattr(_Texts(), method)
-            at_once = method == "found" and not work.coding and len(work.raw) <= _SMALL
-            return function(work) if at_once else await asyncio.to_thread(function, work)
+            return await asyncio.to_thread(getattr(_Texts(), method), work)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._do_apart, method, work)
         except Lost as lost:
