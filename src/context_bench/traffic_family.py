@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.families import Command, Family, Sections, Stored
+from context_bench.core.families import Command, Family, Kept, Sections, Stored
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -27,6 +27,24 @@ def _sentences(material: Any) -> list[Any]:
     from context_bench.reports.replay import replay_sentences
 
     return replay_sentences(material)
+
+
+def _old(store: Any, before: float) -> dict[int, str]:
+    from context_bench.engine.store.watched import old_watches
+
+    return old_watches(store, before)
+
+
+def _remove(connection: Any, numbers: list[int]) -> None:
+    from context_bench.engine.store.watched import remove_watches
+
+    remove_watches(connection, numbers)
+
+
+def _bodies() -> list[Any]:
+    from context_bench.engine.store import schema
+
+    return [schema.watched_bodies.c.request, schema.watched_bodies.c.reply]
 
 
 FAMILY = Family(
@@ -55,4 +73,5 @@ FAMILY = Family(
         ),
         alone="",
     ),
+    kept=Kept(_old, _remove, _bodies),
 )

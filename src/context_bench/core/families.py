@@ -74,6 +74,19 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a family keeps in a store beside runs, so that cleaning the store heeds it.
+
+    `old(store, before)`: number → name of what was not touched since and is not being written. `remove(connection, numbers)` removes it,
+    without its bodies. `bodies()`: columns of the store that name stored bodies, which stay while one of them does.
+    """
+
+    old: Callable[[Any, float], Mapping[int, str]]
+    remove: Callable[[Any, list[int]], None]
+    bodies: Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Sections:
     """What a family shows on the page of its runs. Functions get the page's `reports.material.Material`.
 
@@ -149,6 +162,7 @@ class Family:
     sections: Sections = field(default_factory=Sections)
     exports: Mapping[str, Export] = field(default_factory=dict)
     judges: str = ""
+    kept: Kept | None = None
 
 
 def families() -> tuple[Family, ...]:
