@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
+from context_bench.core.families import named_controls
 from context_bench.core.load import different_load
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
@@ -50,7 +51,7 @@ def candidates(result: Result) -> list[str]:
 
 def _controls(result: Result) -> set[str]:
     """The arms that are there for comparison's sake: a run of memories says which, for `bm25` is a memory there; elsewhere names tell."""
-    if result.manifest.get("memory"):
+    if named_controls(result.manifest):
         return {name for cell in result.manifest.get("cells") or [] for name in cell.get("controls") or []}
     return {name for name in result.summary if is_control(name)}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName
+from context_bench.core.families import Stored, families_of
 from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.ranks import unranked
@@ -20,7 +21,7 @@ from context_bench.results import EvalResult
 if TYPE_CHECKING:
     from context_bench.reports.answered import Answered
 
-__all__ = ["add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
+__all__ = ["add_notes", "answered", "collect", "complete_from_rows", "detail_of", "details", "evaluate"]
 
 
 def evaluate(
@@ -169,8 +170,8 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     manifest = record.manifest
     planned = manifest.get("margin", {})
     field = score_field or planned.get("score_field") or _score_field(metrics) or _score_there(rows(store, record.id))
-    replayed = manifest.get("replay")
-    if replayed and not replayed.get("level"):  # nothing was judged
+    about = [(family, manifest[family.manifest_key]) for family in families_of(manifest)]
+    if any(family.unscored(facts) for family, facts in about):
         field, metrics = None, [metric for metric in metrics if not hasattr(metric, "score_field")]
     result = EvalResult(
         rows=rows(store, record.id), summary={}, timing=dict(record.timing), config=manifest.get("config", {}), metrics=list(metrics)
@@ -184,8 +185,10 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     _add_setups(result, store, record.id)
     if worth := _worth(manifest, field):
         result.notes.append(worth)
-    if about := manifest.get("memory"):
-        _add_memory_notes(result, about, field)
+    for family, facts in about:
+        if family.notes is not None:
+            above, below = family.notes(result, facts, field)
+            result.notes[:] = [*above, *result.notes, *below]
     if changes:
         told = ", ".join(f"{what} {change}" for what, change in changes.items())
         result.notes.append(f"Post hoc: {told} after answers were there; verdicts are exploratory.")
@@ -193,18 +196,10 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
         part = f"This run is not finished ({record.status}): everything here is about the part that is"
         result.notes.insert(0, f"{part}; the same command with --run {record.name} goes on.")
     _say_unmatched(result, record.counts.get("unmatched", 0))
-    if replayed:
-        from context_bench.replay import add_replay
-
-        add_replay(result, store, record.id, replayed)
-    if about := manifest.get("agents"):
-        from context_bench.agents import add_agents
-
-        add_agents(result, about)
-    if about := manifest.get("compression"):
-        from context_bench.core.compression_figures import add_compression
-
-        add_compression(result, about, ((each.row, each.example, each.output) for each in answered(store, record.id)))
+    stored = Stored(store, record.id, lambda: answered(store, record.id))
+    for family, facts in about:
+        if family.complete is not None:
+            family.complete(result, facts, stored)
     return result
 
 
@@ -251,7 +246,7 @@ def _add_numbers(
             aside=without_context(manifest),
             uncalibrated=_uncalibrated(manifest, field),
             unranked=unranked(manifest),
-            by_cluster=any(manifest.get(family) for family in ("memory", "compression", "agents")),
+            by_cluster=any(family.by_cluster for family in families_of(manifest)),
         )
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)
@@ -261,47 +256,6 @@ def _add_numbers(
         result.wire.update(found.wire)
         result.failures.update(found.failures)
         result.notes.extend(note for note in found.notes if note not in result.notes)
-
-
-def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalResult:
-    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out again from the rows,
-    and nothing is called. `metrics`: those of the command line, if none are given. Raises `BadInput`.
-    """
-    from context_bench.core.compression_figures import add_compression
-    from context_bench.core.records import SetupRecord
-    from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
-    from context_bench.reports.compression.results import read_results
-
-    kept = read_results(path)
-    manifest = kept.run["manifest"]
-    options = manifest.get("options", {})
-    field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
-    known = [MeanScore(score_field=field), PassRate(threshold=options.get("threshold", 0.7), score_field=field), CompressionRatio()]
-    known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
-    result = EvalResult(rows=kept.rows, summary={}, timing=kept.run.get("timing", {}), metrics=list(known if metrics is None else metrics))
-    result.manifest = manifest
-    result.setups = [SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in kept.run["setups"]]
-    _add_numbers(result, lambda system: (row for row in kept.rows if row.system == system), field, None)
-    _sum_setups(result)
-    result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
-    add_compression(result, manifest.get("compression", {}), kept.answers)
-    return result
-
-
-def _add_memory_notes(result: EvalResult, about: dict[str, Any], field: str | None) -> None:
-    """What must be said above the numbers of a memory run."""
-    from context_bench.core.memory_notes import dirt_note, memory_notes
-
-    threshold = result.manifest.get("options", {}).get("threshold", 0.7)
-    told = memory_notes(
-        {name: _rows_of(result, name) for name in result.summary}, about, score_field=field, setups=result.setups, threshold=threshold
-    )
-    result.notes[:0] = [*told, *([about["judge"]] if about.get("judge") else [])]
-    result.notes += [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
-
-
-def _rows_of(result: EvalResult, system: str) -> Iterator[EvalRow]:
-    return (row for row in result.rows if row.system == system)
 
 
 def _add_setups(result: EvalResult, store: Any, run: str) -> None:
@@ -316,12 +270,17 @@ def _add_setups(result: EvalResult, store: Any, run: str) -> None:
 
 
 def _sum_setups(result: EvalResult) -> None:
-    if result.manifest.get("memory"):
-        from context_bench.core.memory_figures import setup_figures as figures
-    else:
-        from context_bench.core.setups import totals as figures
+    from context_bench.core.setups import totals
+
+    figures = next((family.setup_totals for family in families_of(result.manifest) if family.setup_totals), totals)
     for system, values in result.summary.items():
         values.update(figures([each for each in result.setups if each.system == system]))
+
+
+def complete_from_rows(result: EvalResult, field: str | None) -> None:
+    """Work out summary, estimates and comparisons anew from the `rows`, `metrics`, `setups` and `manifest`; no store is read."""
+    _add_numbers(result, lambda system: (row for row in result.rows if row.system == system), field, None)
+    _sum_setups(result)
 
 
 def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | None]:

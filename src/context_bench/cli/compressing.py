@@ -343,3 +343,17 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
         if "score_field" not in options.model_fields_set:
             options.score_field = "rubric_overall"
     return [*made, *(build("evaluator", spec, BUILTINS, lambda found: hasattr(found, "score")) for spec in options.evaluator)]
+
+
+def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
+    """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
+    from context_bench.cli.judging import judge_of
+    from context_bench.evaluators import AnswerQuality, LLMJudge
+
+    named = {spec.partition(":")[0] for spec in asked.evaluator}
+    unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]
+    chosen = [each for each in made if not isinstance(each, tuple(unasked))]
+    if asked.judge_url and not named & {"llm_judge", "rubric_judge"}:
+        model = asked.judge_model if "judge_model" in asked.model_fields_set else None
+        chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env, limits=asked))
+    return chosen

@@ -45,9 +45,7 @@ class _Pass:
 
 
 def memory(material: Material) -> list[Section]:
-    """Sections of a run of memories, none for any other run."""
-    if not material.of_memories:
-        return []
+    """Sections of a run of memories."""
     told = number(mapping(material.result.manifest.get("options")).get("threshold"))
     threshold = _THRESHOLD if told is None else told
     passes = _passes(material, threshold)

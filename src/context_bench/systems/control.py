@@ -12,13 +12,14 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget
+from context_bench.core.families import built_in_names
 from context_bench.core.ledger import current_ledger
 from context_bench.core.plugins import build, parse_spec
 from context_bench.core.protocols import Compressor, Prices
 from context_bench.core.records import Example
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
-from context_bench.systems.compressors import COMPRESSORS, compressor_of
+from context_bench.systems.compressors import compressor_of
 from context_bench.systems.compressors._messages import check_limit
 from context_bench.systems.context import split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
@@ -28,10 +29,9 @@ __all__ = ["SYSTEMS", "Control", "Read", "compressor_of", "system_of"]
 
 #: What `--system NAME` finds without being registered.
 SYSTEMS: dict[str, str] = {
-    **COMPRESSORS,
+    **built_in_names("system"),
     "openai_proxy": "context_bench.systems.openai_proxy:OpenAIProxy",
     "claude_cli": "context_bench.systems.claude_cli:ClaudeCLI",
-    "sentence": "context_bench.systems.sentence:SentenceReader",
 }
 
 
