@@ -7,6 +7,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result
+from context_bench.core.roles import CANDIDATE
 from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
 from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
@@ -136,7 +137,6 @@ def _verdicts(material: Material) -> list[Sentence]:
     comparisons = material.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
-    controls = _controls(material)
     return [
         Sentence(
             each.system,
@@ -150,15 +150,8 @@ def _verdicts(material: Material) -> list[Sentence]:
             control,
         )
         for each in chosen
-        for control in [each.system in controls or "@" in each.system or each.system.endswith("#2")]
+        for control in [material.roles.get(each.system, CANDIDATE).is_control]
     ]
-
-
-def _controls(material: Material) -> set[str]:
-    cells = material.result.manifest.get("cells")
-    return (
-        {str(name) for cell in cells if isinstance(cell, dict) for name in cell.get("controls") or ()} if isinstance(cells, list) else set()
-    )
 
 
 def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:

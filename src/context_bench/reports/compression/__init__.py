@@ -27,13 +27,13 @@ def compression(material: Material) -> list[Section | None]:
     return [
         by_type(ordered, told, grader(material)),
         rubric(ordered),
-        retained(ordered),
+        retained(ordered, material.roles),
         curves(material, told),
         taken(material, ordered, told),
-        lost(ordered),
+        lost(ordered, material.roles),
         judge_card(material, ordered),
         drift(ordered),
-        variance(ordered),
+        variance(ordered, material.roles),
     ]
 
 
