@@ -1,7 +1,7 @@
-"""The role that each arm of a run was declared to have. Names carry no meaning, except in runs from before roles were declared.
+"""The role that each arm of a run was declared to have. No rule reads a name, but for runs from before roles.
 
-A run's manifest holds one entry an arm in each cell: `"roles": {"none": {"role": "known_bad", "kind": "none"}}`. The manifest of a
-comparison of two runs, which has no cells, holds them itself.
+A run's manifest holds one entry an arm in each cell: `"roles": {"none": {"role": "known_bad", "kind": "none"}}`.
+The manifest of a comparison of two runs, which has no cells, holds them itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 from context_bench.core.errors import BadInput, UnknownName
 
-#: `candidate`: under test. `baseline`: the others are compared with it. `control`: there for comparison. `known_bad`: must lose, else the
-#: run could not have shown a loss. `noise_floor`: another arm once more.
+#: `candidate`: under test. `baseline`: the others are compared with it. `control`: there for comparison.
+#: `known_bad`: must lose, else the run could not have shown a loss. `noise_floor`: another arm once more.
 Role = Literal["candidate", "baseline", "control", "known_bad", "noise_floor"]
 
 #: Kinds that stand for the whole context and for no context. `passthrough` and `tail_only` are other words for them.
@@ -25,8 +25,10 @@ WHOLE, NOTHING = ("full", "passthrough"), ("none", "tail_only")
 class ArmRole:
     """The role of one arm.
 
-    `kind`: the built-in reference that the arm is (`full`, `none`, `head_tail`, `random_drop`, `oracle` …); `None` for any other system.
-    `of`: the arm whose size it has, or which it repeats; `None` in a known-bad arm: it must lose whatever it is held beside.
+    `kind`: the built-in reference that the arm is (`full`, `none`, `head_tail`, `random_drop`, `oracle` …); `None` for
+    any other system.
+    `of`: the arm whose size it has, or which it repeats; `None` in a known-bad arm: it must lose whatever it is held
+    beside.
     `added`: true for a baseline that was added for comparison and is itself no system under test.
     """
 
@@ -53,7 +55,7 @@ CANDIDATE = ArmRole()
 
 
 def control_role(name: str, *, of: str | None = None, suffix: str = "") -> ArmRole:
-    """The role of a control that is asked for by `name`. `of`: the arm whose size it has; `suffix`: of names in this cell."""
+    """The role of the control `name`. `of`: the arm whose size it has; `suffix`: of names in this cell."""
     kind, again, _ = name.partition("#")
     if again:
         return ArmRole("noise_floor", kind, kind + suffix)
@@ -135,7 +137,7 @@ def _read(told: Any, listed: bool) -> ArmRole:
     return ArmRole(told["role"], kind, of, told["role"] == "baseline" and listed)
 
 
-# Runs from before roles were declared ---------------------------------------------------------------------------------------------------
+# Runs from before roles were declared ---------------------------------------------------------------------------------
 
 _REFERENCE = re.compile(r"(full|none|random_drop)(?:#2)?(?![\w#])")
 _TRUNCATION = re.compile(r"head_tail(?![\w#])")
@@ -146,17 +148,17 @@ _BARE = re.compile(r"(tail_only|(?:head_tail|bm25)(?:@.*)?)(?: \[.*\])?")  # con
 
 
 def roles_of_old_names(names: Collection[str], baseline: str | None = None, controls: Collection[str] | None = None) -> dict[str, ArmRole]:
-    """The roles in a run whose manifest declares none: guessed from names, as such runs were read when they were made."""
+    """The roles in a run whose manifest declares none: guessed from names, as such runs were read when made."""
     roles = {name: role_of_old_name(name, controls) for name in names}
     return with_baseline(roles, baseline)
 
 
 def role_of_old_name(name: str, controls: Collection[str] | None = None) -> ArmRole:
-    """The role that a name had before roles were declared. This is the only rule that reads a name; nothing made today comes here.
+    """The role that a name had before roles were declared: the only rule that reads a name, for no run of today.
 
-    `controls`: the arms that the manifest lists as controls; `None` where nothing is listed, as in a result without a manifest.
-    `full#2` repeats `full`, and so for every name; `x@y` is control `x` in the size of `y`; `none` and `random_drop` must lose, if they
-    are listed, or nothing is.
+    `controls`: the arms that the manifest lists as controls; `None` where nothing is listed, as in a result without a
+    manifest. `full#2` repeats `full`, and so for every name; `x@y` is control `x` in the size of `y`; `none` and
+    `random_drop` must lose, if they are listed, or nothing is.
     """
     reference, size = _REFERENCE.match(name), name.partition("@")[2] or None
     method = _METHOD.match(name)
