@@ -153,12 +153,14 @@ def evaluate_compression(
     `result.compression` holds retention, lift, sizes, curves, drift. Raises `BadInput` where there is nothing to ask.
     """
     from context_bench.core.compression_figures import add_compression
+    from context_bench.core.roles import control_role
     from context_bench.datasets.probing import ProbeSet
     from context_bench.datasets.recorded import RecordedSessions
     from context_bench.evaluators.probe_atoms import ProbeAtoms
     from context_bench.metrics import MeanScore
     from context_bench.runner import evaluate
     from context_bench.systems.compressing import Compressing
+    from context_bench.systems.control import system_role
     from context_bench.systems.sentence import SentenceReader
 
     data = ProbeSet(
@@ -176,9 +178,13 @@ def evaluate_compression(
     sized = [Compressing(name, reader, partner=system) for system in own for name in controls if name in _SIZED]
     field = score_field or ("rubric_overall" if judge is not None else "probe_score")
     arms = [*own, *floors, *sized]
+    roles: dict[str, Any] = {arm.name: system_role(each) for arm, each in zip(own, given, strict=True) if isinstance(each, str)}
+    roles |= {arm.name: control_role(arm.name) for arm in floors}
+    roles |= {arm.name: control_role(arm.compressor.name, of=arm.partner.name) for arm in sized if arm.partner}
+    roles |= more.pop("roles", None) or {}
     baseline = more.pop("baseline", "full" if "full" in controls else None)
     judges = [ProbeAtoms(), *([judge] if judge is not None else [])]
-    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, score_field=field, **more)
+    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, roles=roles, score_field=field, **more)
     add_compression(result, {"points": points, "responder": "sentence" if responder is None else reader.name, "drift": drift})
     return result
 

@@ -27,13 +27,15 @@ _APART = _SCORES | {
 def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) -> tuple[list[str], list[str]]:
     """The sentences that stand above the numbers of a memory run, and those about dirt in its data."""
     from context_bench.core.memory_notes import dirt_note, memory_notes
+    from context_bench.core.roles import roles_in
 
     def rows(system: str) -> Iterator[EvalRow]:
         return (row for row in result.rows if row.system == system)
 
     threshold = result.manifest.get("options", {}).get("threshold", 0.7)
     by_system = {name: rows(name) for name in result.summary}
-    above = memory_notes(by_system, about, score_field=score_field, setups=result.setups, threshold=threshold)
+    roles = roles_in(result.manifest, result.summary)
+    above = memory_notes(by_system, about, score_field=score_field, setups=result.setups, threshold=threshold, roles=roles)
     dirt = [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
     return [*above, *([about["judge"]] if about.get("judge") else [])], dirt
 

@@ -16,6 +16,7 @@ from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.ranks import unranked
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def evaluate(
     trials: int = 1,
     seed: int = 0,
     baseline: str | None = None,
+    roles: Mapping[str, Role | ArmRole] | None = None,
     margin: float | None = None,
     score_field: str | None = None,
     recorder: Any = None,
@@ -53,8 +55,12 @@ def evaluate(
     in flight. `cache_dir`: keep results there and use again what has the same content. `store` and `run`: where to keep this run and its
     name; the same name again goes on where it stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
 
-    Raises `SameName` if two systems share a name, `BadInput` for arguments that cannot be used; Ctrl-C raises
-    `KeyboardInterrupt` after what was finished is stored.
+    The others are compared with `baseline` (default: the first system). `roles`: system → "control", "known_bad" (it must lose, else no
+    verdict says that nothing was lost), "noise_floor" (the baseline once more) or "baseline"; the rest are candidates, whatever their
+    names.
+
+    Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that cannot be used;
+    Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
     from context_bench.llm.background import run_sync
 
@@ -78,7 +84,7 @@ def evaluate(
                 max_workers=max_workers,
                 trials=trials,
                 seed=seed,
-                baseline=baseline,
+                cell=described_cell({}, *declared([system.name for system in many], roles, baseline)),
                 margin=margin,
                 score_field=score_field,
                 recorder=recorder,
@@ -102,7 +108,7 @@ async def _evaluate(
     max_workers: int | None,
     trials: int,
     seed: int,
-    baseline: str | None,
+    cell: dict[str, Any],
     margin: float | None,
     score_field: str | None,
     recorder: Any,
@@ -114,12 +120,6 @@ async def _evaluate(
 
     names = [system.name for system in systems]
     field = score_field or _score_field(metrics, evaluators)
-    cell: dict[str, Any] = {
-        "labels": {},
-        "systems": names,
-        "baseline": baseline or (None if len(names) < 2 else "full" if "full" in names else names[0]),
-        "controls": [name for name in names if name in ("full", "full#2", "none") or "@" in name],
-    }
     manifest = {
         "cells": [cell],
         "margin": {"value": margin, "rule": "given" if margin is not None else "min(0.02, 10 % of full − none)", "score_field": field},
@@ -130,7 +130,7 @@ async def _evaluate(
         executed = await execute(
             database,
             name=name,
-            arms=[Arm(system=system) for system in systems],
+            arms=[Arm(system=system, role=role) for system, role in zip(systems, roles_of_cell(cell).values(), strict=True)],
             examples=examples,
             evaluators=evaluators,
             manifest=manifest,
@@ -241,11 +241,11 @@ def _add_numbers(
             baseline=cell.get("baseline"),
             margin=manifest.get("margin", {}).get("value") if margin is None else margin,
             seed=manifest.get("options", {}).get("seed", 0),
-            controls=cell["controls"],
+            roles=roles_of_cell(cell),
             chosen_after=chosen_after,
             aside=without_context(manifest),
             uncalibrated=_uncalibrated(manifest, field),
-            unranked=unranked(manifest),
+            unranked=unranked(manifest, cell["systems"]),
             by_cluster=any(family.by_cluster for family in families_of(manifest)),
         )
         result.summary.update(found.summary)

@@ -9,6 +9,7 @@ from typing import Any
 
 from context_bench.core.families import families_of
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import roles_in
 
 _OF_RANK = re.compile(
     r"(?:session_)?(?:hit|recall|all|ndcg|precision|precision_of_returned)_at_\d+(?:_tokens)?|(?:session_)?mrr|map"
@@ -21,9 +22,12 @@ def of_rank(name: str | None) -> bool:
     return name is not None and _OF_RANK.fullmatch(name) is not None
 
 
-def unranked(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """The systems of a run whose hits have no order: the whole conversation and the oracle, in a run of memories."""
-    return frozenset(name for family in families_of(manifest) for name in family.in_order)
+def unranked(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> frozenset[str]:
+    """The arms whose hits have no order: the whole conversation and the oracle, in a run of memories. `systems`: as in `roles_in`."""
+    kinds = {kind for family in families_of(manifest) for kind in family.in_order}
+    if not kinds:
+        return frozenset()
+    return frozenset(name for name, own in roles_in(manifest, systems).items() if own.kind in kinds)
 
 
 def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:

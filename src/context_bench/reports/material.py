@@ -10,6 +10,7 @@ from context_bench.core.families import Family, families
 from context_bench.core.numbers import number
 from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
+from context_bench.core.roles import ArmRole, roles_in
 from context_bench.core.rowfacts import attributed
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.tally import Line, Seen, Tallies, Tally
@@ -32,6 +33,7 @@ class Material:
     summary: dict[str, dict[str, float]]
     estimates: dict[str, dict[str, Estimate]]
     wire: dict[str, dict[str, Any]]
+    roles: dict[str, ArmRole]
 
     @property
     def lines(self) -> list[tuple[Line, Tally]]:
@@ -71,11 +73,11 @@ class Material:
 def gather(result: Result) -> Material:
     """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
     found = getattr(result.rows, "tallies", None) or tally(result.rows)
-    without = unranked(result.manifest)
+    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
+    without = unranked(result.manifest, systems)
     for (system, _), line in found.lines.items():
         if system in without:
             line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
-    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
     baselines = [each.baseline for each in result.comparisons]
     estimates = {
         system: {name: each for name, each in by.items() if number(each.value) is not None and (each.n or not found.rows)}
@@ -91,6 +93,7 @@ def gather(result: Result) -> Material:
         summary=summary,
         estimates=estimates,
         wire=_wire(result, found),
+        roles=roles_in(result.manifest, systems),
     )
 
 

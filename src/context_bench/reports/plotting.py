@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison
+from context_bench.core.roles import CANDIDATE
 from context_bench.core.stats.pareto import Reading, beats
-from context_bench.core.summaries import is_again
 from context_bench.reports.material import Material, estimate_of, interval_of
 from context_bench.reports.page import Figure, Section, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Spread, Turn
@@ -52,6 +52,7 @@ def add_charts(material: Material, sections: Iterable[Section]) -> None:
 def _paretos(material: Material, section: Section) -> list[Chart]:
     primary = quality_metrics(material)[0]
     title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
+    floors = {material.label(line) for line, _ in material.lines if material.roles.get(line[0], CANDIDATE).role == "noise_floor"}
     made = []
     for name, what, axis, cost in (
         ("pareto", "tokens", "tokens forwarded to the model, mean per example", _tokens),
@@ -68,7 +69,9 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
             if (known := estimate_of(material, line, primary)) is not None and (price := cost(material, line, each)) is not None
         ]
         if len(points) > 1:
-            made.append(Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points) for each in points]))
+            made.append(
+                Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points, floors) for each in points])
+            )
     return made
 
 
@@ -82,9 +85,9 @@ def _money(material: Material, line: Line, each: Tally) -> Figure | None:
     return interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000)
 
 
-def _on_front(point: Point, points: Sequence[Point]) -> Point:
-    """The mark, filled if nobody beats it by more than the intervals leave open. An arm run once more is there for the noise only."""
-    beaten = is_again(point.name) or any(beats(_read(other), _read(point)) for other in points if not is_again(other.name))
+def _on_front(point: Point, points: Sequence[Point], floors: Collection[str]) -> Point:
+    """The mark, filled if nobody beats it by more than the intervals leave open. `floors`: marks that are there for the noise only."""
+    beaten = point.name in floors or any(beats(_read(other), _read(point)) for other in points if other.name not in floors)
     return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
 
 

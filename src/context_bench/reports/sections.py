@@ -8,6 +8,7 @@ from typing import Any
 from context_bench.core.families import families
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result
+from context_bench.core.roles import CANDIDATE
 from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
@@ -122,7 +123,6 @@ def _verdicts(material: Material) -> list[Sentence]:
     comparisons = material.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
-    controls = _controls(material)
     return [
         Sentence(
             each.system,
@@ -136,15 +136,8 @@ def _verdicts(material: Material) -> list[Sentence]:
             control,
         )
         for each in chosen
-        for control in [each.system in controls or "@" in each.system or each.system.endswith("#2")]
+        for control in [material.roles.get(each.system, CANDIDATE).is_control]
     ]
-
-
-def _controls(material: Material) -> set[str]:
-    cells = material.result.manifest.get("cells")
-    return (
-        {str(name) for cell in cells if isinstance(cell, dict) for name in cell.get("controls") or ()} if isinstance(cells, list) else set()
-    )
 
 
 def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:

@@ -32,13 +32,13 @@ def compression(material: Material) -> list[Section | None]:
     return [
         types,
         dimensions,
-        retained(ordered),
+        retained(ordered, material.roles),
         curves(material, told),
         taken(material, ordered, told),
-        lost(ordered),
+        lost(ordered, material.roles),
         judge_card(material, ordered),
         drift(ordered),
-        variance(ordered),
+        variance(ordered, material.roles),
     ]
 
 

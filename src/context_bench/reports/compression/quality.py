@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.probes import PROBE_TYPES
+from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
 from context_bench.reports.compression.cells import estimated, reasons
 from context_bench.reports.material import figure, mapping
@@ -63,9 +64,9 @@ def rubric(systems: Systems) -> Section | None:
     return Section("rubric", "Rubric", tables=[Table("rubric", columns, rows, about=about)])
 
 
-def retained(systems: Systems) -> Section | None:
+def retained(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
     """Retention index and lift over truncation."""
-    shown = {name: own for name, own in systems.items() if own.get("retention") and not name.endswith("#2")}
+    shown = {name: own for name, own in systems.items() if own.get("retention") and roles.get(name, CANDIDATE).role != "noise_floor"}
     if not shown:
         return None
     columns = [
