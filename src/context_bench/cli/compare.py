@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.session.defaults import DEFAULT_STORE
 
 
 def command(
@@ -30,9 +30,9 @@ def command(
 
     Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not given.
     """
-    from context_bench.cli.finding import found_run
-    from context_bench.cli.reporting import write_report
     from context_bench.comparison import compare, within
+    from context_bench.session.finding import found_run
+    from context_bench.session.reporting import write_report
 
     with found_run(first, store) as before:
         if second is None:

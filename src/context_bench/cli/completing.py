@@ -135,7 +135,7 @@ def runs(context: Any) -> list[str]:
     """Names of the store's runs, the newest first, and `last`."""
     import sqlite3
 
-    from context_bench.cli.defaults import DEFAULT_STORE
+    from context_bench.session.defaults import DEFAULT_STORE
 
     params = context.params
     store = params.get("store") or (f"{params['cache_dir']}/store.db" if params.get("cache_dir") else DEFAULT_STORE)
@@ -172,18 +172,18 @@ def systems(context: Any) -> list[str]:
     from context_bench.core.registry import registry
 
     if "questions" in context.params:
-        from context_bench.systems.memories import BUILTINS, SCHEMES
+        from context_bench.memory.systems import BUILTINS, SCHEMES
 
         return sorted({*BUILTINS, *registry.names("memory")}) + [f"{scheme}:" for scheme in SCHEMES]
+    from context_bench.compression.compressors import ADAPTED, COMPRESSORS
     from context_bench.core.families import brought
-    from context_bench.systems.compressors import ADAPTED, COMPRESSORS
 
     return sorted({*COMPRESSORS, *ADAPTED, *brought("system"), *registry.names("system")})
 
 
 def controls(_: Any) -> list[str]:
     """Names of control arms."""
-    from context_bench.cli.arms import BUDGETED_CONTROLS, PLAIN_CONTROLS
+    from context_bench.session.arms import BUDGETED_CONTROLS, PLAIN_CONTROLS
 
     return [*PLAIN_CONTROLS, *BUDGETED_CONTROLS]
 

@@ -18,8 +18,8 @@ def command(
     imports: Annotated[list[str] | None, typer.Option("--import", help="Module to import first.", metavar="MODULE")] = None,
 ) -> int:
     """List the datasets that `--dataset` knows by name, or show one. Nothing is downloaded."""
-    from context_bench.cli.parts import import_modules
     from context_bench.datasets import datasets_known, describe
+    from context_bench.session.parts import import_modules
 
     import_modules(imports or [])
     if name is not None:
@@ -34,7 +34,7 @@ def command(
 def _as_json(found: Any) -> None:
     from json import dumps
 
-    from context_bench.cli.files import write_out
+    from context_bench.session.files import write_out
 
     write_out(dumps(found, indent=2, ensure_ascii=False, default=str) + "\n", None)
 

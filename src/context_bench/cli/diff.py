@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
-from context_bench.cli.files import write_out
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.files import write_out
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="As JSON on stdout: every span, nothing cut.")] = False,
 ) -> int:
     """What was done to the messages of one example: [-dropped-] and {+added+} words. RUN: a name, an id or `last`."""
-    from context_bench.cli.runs import found_in, opened_store
+    from context_bench.session.runs import found_in, opened_store
 
     with opened_store(store) as opened:
         record = found_in(opened, run)

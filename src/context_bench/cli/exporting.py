@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.files import destination, say
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of
+from context_bench.session.files import destination, say
 
 if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
@@ -124,8 +124,8 @@ def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
 
 def _of_family(format: str, export: Export, run: tuple[Any, Any], out: Path | None, system: str | None, damage: Damage) -> None:  # noqa: A002
     """A form that only runs of one family have."""
-    from context_bench.cli.runs import result_of
     from context_bench.runner import answered
+    from context_bench.session.runs import result_of
 
     store, record = run
     result = result_of(store, record)

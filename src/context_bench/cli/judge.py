@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from context_bench.cli import asking
-from context_bench.cli.defaults import DEFAULT_STORE
+from context_bench.session import asking
+from context_bench.session.defaults import DEFAULT_STORE
 
 if TYPE_CHECKING:
-    from context_bench.cli.options import RunOptions
+    from context_bench.session.options import RunOptions
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs."
@@ -130,7 +130,7 @@ def pairs(
 
 def _limits(context: typer.Context) -> RunOptions:
     """How the judge is asked: its own account, as if it were a run's only one."""
-    from context_bench.cli.options import read_options
+    from context_bench.session.options import read_options
 
     names = ("max_workers", "max_cost", "price", "timeout", "retries", "rpm", "tpm")
     given = {name: context.params[name] for name in names if context.params.get(name) not in (None, [], ())}

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from context_bench.cli import interrupts
 from context_bench.core.urls import listening_port
+from context_bench.session import interrupts
 
 
 class Style(StrEnum):

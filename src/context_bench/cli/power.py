@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.errors import BadInput
+from context_bench.session.defaults import DEFAULT_STORE
 
 
 def command(
@@ -69,7 +69,7 @@ def _pass_fail_spread(discordant: float | None) -> float:
 def _told(
     n: int | None, margin: float, difference: float, variance: float, discordant: float | None, effect: float, power: float, alpha: float
 ) -> dict[str, Any]:
-    from context_bench.core.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
+    from context_bench.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
 
     told: dict[str, Any] = {
         "assumed": {"sd": math.sqrt(variance), "design_effect": effect, "power": power, "alpha": alpha},
@@ -90,8 +90,8 @@ def _told(
 
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the forecast is safe."""
-    from context_bench.cli.finding import found_run
     from context_bench.comparison import spreads
+    from context_bench.session.finding import found_run
 
     with found_run(source, store) as result:
         found = spreads(result, metric)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli import asking
+from context_bench.session import asking
 
 
 def _more(*names: str, **options: Any) -> Any:
@@ -131,8 +131,8 @@ def command(
     quiet: Annotated[bool | None, _more("--quiet", help="No progress.")] = None,
 ) -> int:
     """Measure proxies and other systems on datasets, against controls, with intervals and verdicts."""
-    from context_bench.cli.options import read_options
-    from context_bench.cli.session import run_session
+    from context_bench.session.options import read_options
+    from context_bench.session.session import run_session
 
     given = {key: value for key, value in context.params.items() if value not in (None, [], ()) and key != "config"}
     return run_session(read_options(given, config))

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from context_bench.cli import interrupts
 from context_bench.core.errors import BadInput
 from context_bench.core.urls import listening_port
 from context_bench.llm.keyring import key_in
+from context_bench.session import interrupts
 
 
 def command(
@@ -36,9 +36,9 @@ def command(
 async def _serve(port: int, upstream: str, key: str | None, marker: str, record: str, out: Path | None, model: str | None) -> None:
     from rich.console import Console
 
-    from context_bench.cli.upstream import started_upstream
     from context_bench.core.records import Forwarded, not_compared
     from context_bench.reports.text import visible
+    from context_bench.session.upstream import started_upstream
     from context_bench.tap import serve_tap
 
     console = Console(stderr=True, highlight=False)

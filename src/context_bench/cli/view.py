@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.urls import listening_port
+from context_bench.session.defaults import DEFAULT_STORE
 
 
 def command(
@@ -48,7 +48,7 @@ async def _serve(store: str, port: int, *, open_browser: bool) -> None:
 
 def stored_result(store: Any, record: Any) -> Any:
     """The result of a stored run, by its own options, as `show` has it."""
-    from context_bench.cli.runs import result_of
+    from context_bench.session.runs import result_of
 
     return result_of(store, record)
 
