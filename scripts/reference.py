@@ -242,7 +242,7 @@ def _compressors() -> str:
 
 
 def _formats() -> str:
-    from context_bench.cli.exporting import WRITERS
+    from context_bench.cli.exporting import writers
     from context_bench.reports.output import FORMATS as REPORTS
     from context_bench.transcripts import read as sessions
     from context_bench.transcripts.answers.read import FORMATS as ANSWERS
@@ -256,7 +256,7 @@ def _formats() -> str:
         (f"`{name}`", _first(importlib.import_module(f"context_bench.transcripts.answers.{module}"))) for name, module in ANSWERS.items()
     ]
     reports = [(f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}"))) for name, module in REPORTS.items()]
-    exports = [(f"`{name}`", _first(writer)) for name, writer in WRITERS.items()]
+    exports = [(f"`{name}`", _first(writer)) for name, writer in writers().items()]
     head = ("format", "what")
     return "\n".join(
         [
@@ -264,13 +264,13 @@ def _formats() -> str:
             "All are recognised by what is in a file. They are tried in this order, the particular before the general.\n",
             "## Recorded sessions\n",
             "For `replay`, `compress` and `watch --records`.\n",
-            table(head, rows("logs.formats", sessions.FORMATS)),
+            table(head, rows("transcripts.formats", sessions.FORMATS)),
             "## Agents' logs\n",
             "For `trace`; `compress run` reads them too.\n",
-            table(head, rows("logs.traces.formats", TRACES)),
+            table(head, rows("transcripts.traces.formats", TRACES)),
             "## What came of patches\n",
             "For `trace score --results`.\n",
-            table(head, rows("logs.solved", SOLVED)),
+            table(head, rows("transcripts.solved", SOLVED)),
             "## Recorded answers\n",
             "For `import`.\n",
             table(head, answers),

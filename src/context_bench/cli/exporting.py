@@ -152,6 +152,11 @@ def _exports() -> dict[str, Export]:
     return {name: export for family in families() for name, export in family.exports.items()}
 
 
+def writers() -> dict[str, Callable[..., None]]:
+    """Form of whole rows → the function that writes it: the forms of every run, then those of families."""
+    return {**_WRITERS, **{name: export.write for name, export in _exports().items()}}
+
+
 def formats() -> list[str]:
     """Every form of whole rows."""
-    return [*_WRITERS, *_exports()]
+    return list(writers())
