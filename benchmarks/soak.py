@@ -6,11 +6,11 @@ Everything is on loopback and in a folder that is removed. Several rounds, each 
 proxy that halves contexts) and four controls, a tap in a process of its own before the provider, a judge, a viewer that is browsed all
 the while. Phases, by their share of the time (or of `--requests`, whichever ends first):
 
-* 0.2: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.5: first the tap is warmed with requests of nobody's, then comes one long round in one process, with the provider's faults and halts
-  only: the slopes of run and tap are measured here, and the tap's to the end;
-* 0.3: each round is played again undisturbed into another store and both reports are compared; the store that the viewer shows is at
-  rest, and the viewer's slope is measured.
+* 0.15: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
+* 0.6: first a round that nothing but the provider disturbs sets the pace, and the tap is warmed with requests of nobody's; then comes one
+  long round in one process, with the provider's faults and halts only: the slopes of run and tap are measured here, the tap's to the end;
+* 0.25, and 12 minutes at least: each round is played again undisturbed into another store and both reports are compared; the store that
+  the viewer shows is at rest, and the viewer's slope is measured.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
@@ -48,8 +48,9 @@ ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and sec
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
-KILLED, FAULTY = 0.2, 0.7  # of the time: until when rounds are killed, and until when faults are on
-SPEEDUP = 1.7  # pace of a long round beside that of short ones that are killed: it starts once
+KILLED, FAULTY = 0.15, 0.75  # of the time: until when rounds are killed, and until when faults are on
+REST = 12.0  # minutes at least that the viewer's store is at rest; less in a short trial
+MARGIN = 1.3  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
@@ -97,7 +98,7 @@ class Soak:
         self.broken = self.programs.broken
         self.rounds: list[Round] = []
         self.began = time.monotonic()
-        self.working, self.worked = 0.0, 0  # seconds that runs took with faults on, and requests in them
+        self.pace = 0.0  # requests a second of the fastest start of a run with faults on
         self.views = self.equal = 0
         self.sums: Counter[str] = Counter()
 
@@ -186,7 +187,7 @@ class Soak:
             await reader
         code = process.returncode or 0
         if not calm and self.faults.on:
-            self.working, self.worked = self.working + time.monotonic() - began, self.worked + self.requests() - was
+            self.pace = max(self.pace, (self.requests() - was) / (time.monotonic() - began))
         if not calm:
             round_.codes.append(code)
         if code not in (0, 1, 2, -signal.SIGKILL):
@@ -269,18 +270,19 @@ class Soak:
         return late or time.monotonic() - self.began >= share * 60 * self.asked.minutes
 
     async def rounds_of_all_kinds(self) -> None:
-        """Rounds that are killed, for a third of the time; then long ones."""
+        """Rounds that are killed; then long ones."""
         number = 0
         while number == 0 or not self.over(KILLED):
             number += 1
             draw = self.random.uniform
             strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
             await self.play(self.prepared(number, min(40 * number, 150), strikes))
+        await self.play(self.prepared(number + 1, 150, []))
         await self.warm_tap()
-        number += number % 2  # the next are streamed
+        number += 1 + (number + 1) % 2  # the next are streamed
         while not self.over(0.9 * FAULTY):
             left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
-            size = int(max(40, SPEEDUP * left * self.worked / max(1.0, self.working) / PER_EXAMPLE))
+            size = int(max(40, MARGIN * left * self.pace / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
@@ -288,10 +290,11 @@ class Soak:
             await self.play(self.prepared(number, size, halts))
         self.faults.on = False
         self.at_rest()
+        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes / 3))
         for round_ in self.rounds:
             await self.compare(round_)
-        if not self.over():  # the viewer's time
-            await asyncio.sleep(max(0.0, self.began + 60 * self.asked.minutes - time.monotonic()))
+        if self.asked.requests is None:  # the viewer's time
+            await asyncio.sleep(max(0.0, end - time.monotonic()))
 
     async def warm_tap(self) -> None:
         """Send the tap as many requests as fill its room for conversations; they belong to no round."""

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from context_bench.core import allocator
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -36,6 +38,7 @@ _KEEPERS = {
 }  # what they did is stored as they go
 _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
+_TIDY = 30.0  # seconds after which free memory is given back, again and again
 
 _typed: list[str] = []  # the command line of this process, as it was typed
 _told: list[bool] = []  # not empty: it was said how to go on
@@ -88,13 +91,35 @@ def run(main: Coroutine[Any, Any, T]) -> T:
                 signal.signal(each, handler)
 
     if threading.current_thread() is not threading.main_thread():
-        return asyncio.run(main)
+        return looped(main)
     try:
-        return asyncio.run(guarded())
+        return looped(guarded())
     except asyncio.CancelledError:
         if asked:
             raise KeyboardInterrupt from None
         raise
+
+
+def looped(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` in an event loop of its own that gives free memory back now and then, since a command may run for days."""
+    import asyncio
+
+    async def tidied() -> T:
+        tidying = asyncio.create_task(_tidying())
+        try:
+            return await main
+        finally:
+            tidying.cancel()
+
+    return asyncio.run(tidied())
+
+
+async def _tidying() -> None:
+    import asyncio
+
+    while True:
+        await asyncio.sleep(_TIDY)
+        allocator.give_back()
 
 
 def _still_ending() -> None:

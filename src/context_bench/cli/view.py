@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.core.urls import listening_port
 
@@ -21,11 +22,9 @@ def command(
 
     Only this machine can reach it, and only with the address it prints. The store is read, never written.
     """
-    import asyncio
-
     listening_port(port, "--port")
     try:
-        asyncio.run(_serve(store, port, open_browser=not no_open))
+        interrupts.looped(_serve(store, port, open_browser=not no_open))
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from context_bench.cli import interrupts
 from context_bench.cli.client import run_client
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
 from context_bench.llm.keyring import environment_notes
@@ -57,7 +58,7 @@ class Watching:
 
     def run(self) -> int:
         """Watch until the client ends or somebody interrupts; returns the exit code."""
-        return asyncio.run(self._run())
+        return interrupts.looped(self._run())
 
     async def _run(self) -> int:
         from context_bench.cli.upstream import started_upstream
