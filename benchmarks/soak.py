@@ -181,7 +181,8 @@ class Soak:
                 count = self.requests()
                 if count != seen:
                     seen, moved = count, time.monotonic()
-                    watched.busy = moved
+                    if self.faults.on or calm:  # without faults it works at another pace, and has other amounts under way
+                        watched.busy = moved
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:

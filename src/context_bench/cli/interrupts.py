@@ -6,6 +6,7 @@ nothing is lost by that either, since a row counts as finished only when it is d
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -119,6 +120,8 @@ async def _tidying() -> None:
 
     while True:
         await asyncio.sleep(_TIDY)
+        if gc.get_freeze_count():  # a run collects seldom, and what failed leaves circles; what is frozen need not be looked through
+            gc.collect()
         allocator.give_back()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -84,3 +85,19 @@ def test_a_command_gives_memory_back_for_as_long_as_it_runs(monkeypatch: pytest.
         given = asyncio.Semaphore(0)
         monkeypatch.setattr(allocator, "give_back", given.release)
         assert run(thrice(given))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_circles_are_collected_only_where_that_takes_no_time(monkeypatch: pytest.MonkeyPatch, frozen: bool) -> None:
+    collected: list[int] = []
+    given = asyncio.Event()
+
+    async def given_back() -> bool:
+        return await given.wait()
+
+    monkeypatch.setattr(interrupts, "_TIDY", 0.0)
+    monkeypatch.setattr(allocator, "give_back", given.set)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: int(frozen))
+    assert interrupts.looped(given_back())
+    assert bool(collected) == frozen
