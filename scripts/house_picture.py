@@ -1,7 +1,8 @@
 """Draw the rooms of the package as an SVG: `python scripts/house_picture.py` writes docs/pictures/house.svg.
 
 One row of boxes for each layer of the contract in pyproject.toml, highest first; a line for the imports from one room to another, the
-thicker the more there are; imports of `core`, which every room has, are left out. Nothing is imported: rooms and lines come from the syntax trees (scripts/house.py).
+thicker the more there are. Imports of `core`, which every room has, are left out. Nothing is imported: rooms and lines come from the
+syntax trees (scripts/house.py).
 """
 
 from __future__ import annotations

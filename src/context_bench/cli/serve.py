@@ -27,7 +27,7 @@ def command(
     listening_port(port, "--port")
     client = list(context.args)
     if client:
-        return asyncio.run(_serve(system, upstream, port, client))  # Ctrl-C is the client's own to deal with
+        return interrupts.looped(_serve(system, upstream, port, client))  # Ctrl-C is the client's own to deal with
     interrupts.run(_serve(system, upstream, port, client))
     return 0
 

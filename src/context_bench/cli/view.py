@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.urls import listening_port
+from context_bench.session import interrupts
 from context_bench.session.defaults import DEFAULT_STORE
 
 
@@ -21,11 +22,9 @@ def command(
 
     Only this machine can reach it, and only with the address it prints. The store is read, never written.
     """
-    import asyncio
-
     listening_port(port, "--port")
     try:
-        asyncio.run(_serve(store, port, open_browser=not no_open))
+        interrupts.looped(_serve(store, port, open_browser=not no_open))
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0

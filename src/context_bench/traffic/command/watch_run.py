@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
 from context_bench.llm.keyring import environment_notes
+from context_bench.session import interrupts
 from context_bench.traffic.command.client import run_client
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Watching:
 
     def run(self) -> int:
         """Watch until the client ends or somebody interrupts; returns the exit code."""
-        return asyncio.run(self._run())
+        return interrupts.looped(self._run())
 
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watched
