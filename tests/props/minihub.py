@@ -1,4 +1,4 @@
-"""A miniature dataset hub on loopback, for tests of loaders and for trying things without a network.
+"""A miniature dataset hub on loopback, for tests of loaders.
 
 ```python
 with MiniHub(catalogue_fixtures()) as hub:
@@ -22,8 +22,6 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +29,8 @@ from aiohttp import web
 
 from context_bench.core import loopback
 from context_bench.llm.serverlog import SERVER_LOG
+
+_FIXTURES = Path(__file__).with_name("hub_fixtures")
 
 Fault = Literal["cut", "cut-once", "corrupt", "error"]
 
@@ -88,8 +88,8 @@ def parquet_bytes(rows: list[dict[str, Any]], row_group_size: int | None = None)
 
 
 def fixture_rows(repo: str, path: str) -> list[dict[str, Any]]:
-    """Invented rows in the real schema of one Parquet file of `repo`, as shipped in `hub_fixtures/`."""
-    text = (files("context_bench.testing") / "hub_fixtures" / repo.replace("/", "--") / f"{path}.jsonl").read_text("utf-8")
+    """Invented rows in the real schema of one Parquet file of `repo`, from `hub_fixtures/`."""
+    text = (_FIXTURES / repo.replace("/", "--") / f"{path}.jsonl").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -105,7 +105,7 @@ def catalogue_fixtures(shards: int = 1) -> dict[str, MiniRepo]:
     for known in map(spec.named, spec.names()):
         asked.setdefault(known.source.removeprefix("hf:"), set()).update({known.revision} if known.revision else ())
     repos = {}
-    for folder in (files("context_bench.testing") / "hub_fixtures").iterdir():
+    for folder in _FIXTURES.iterdir():
         repo = folder.name.replace("--", "/", 1)
         data = {"README.md": b"---\nlicense: mit\n---\nInvented rows.\n", **_served(dict(_tree(folder)), shards)}
         revisions = sorted(asked.get(repo, ()))
@@ -114,7 +114,7 @@ def catalogue_fixtures(shards: int = 1) -> dict[str, MiniRepo]:
     return repos
 
 
-def _tree(folder: Traversable, above: str = "") -> Iterator[tuple[str, bytes]]:
+def _tree(folder: Path, above: str = "") -> Iterator[tuple[str, bytes]]:
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
             yield from _tree(entry, f"{above}{entry.name}/")
