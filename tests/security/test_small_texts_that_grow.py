@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.cli.options import read_options
+from context_bench.cli.flags import read_options
+from context_bench.cli.options import RunOptions
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
 from context_bench.core.plugins import parse_spec
 from context_bench.core.tables import load_toml, load_yaml
@@ -58,7 +59,7 @@ READERS = {
         Scripted,
         load_tasks,
         Vocabulary.load,
-        lambda path: read_options({}, path),
+        lambda path: read_options({}, path, RunOptions),
         lambda path: spec.read(path),
         lambda path: http.from_spec(str(path)),
         lambda path: mcp.from_spec(str(path)),

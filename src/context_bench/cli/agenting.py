@@ -6,13 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
 from context_bench.agents import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell
 from context_bench.cli.files import say
-from context_bench.cli.options import Many, RunOptions
+from context_bench.cli.options import AgentOptions
 from context_bench.cli.session import carry_out, surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
@@ -22,29 +20,6 @@ if TYPE_CHECKING:
     from context_bench.systems.agents import AbortRules
 
 TAP_PORT = "9090"
-
-
-class AgentOptions(RunOptions):
-    """The options of `context-bench agent`; `max_examples` counts tasks."""
-
-    tasks: str = ""
-    arm: Many = Field(default=[])
-    command: list[str] = Field(default=[])
-    max_seconds: float | None = Field(None, gt=0)
-    max_calls: int | None = Field(None, ge=1)
-    max_cost_per_task: float | None = Field(None, gt=0)
-    noise_floor: bool | None = None
-    nothing: bool = True
-    stdin: bool = False
-    pass_env: Many = Field(default=[])
-    readable: Many = Field(default=[])
-    repos: str | None = None
-    test_command: str = ""
-    unsafe: bool = False
-    model: Many = Field(default=[])
-    score_field: str = "solved"
-    threshold: float = 1.0
-    bodies: Any = "all"
 
 
 def run_them(options: AgentOptions) -> int:

@@ -67,8 +67,6 @@ def _answered(root: Any, complete_line: Callable[[list[str]], list[str]]) -> str
         args, incomplete, head = _joined(args, incomplete)
     if len(args) > 1 or "-" in (incomplete[:1], *(each[:1] for each in args)):
         args = complete_line([*args, incomplete])[:-1]
-    find = root.get_command
-    root.get_command = lambda context, name: attach(find(context, name))
     found = [item for item in asked.get_completions(args, incomplete) if _HARMLESS.fullmatch(item.value)]
     for item in found:
         item.value = item.value.removeprefix(head)
@@ -98,40 +96,27 @@ def _joined(args: list[str], incomplete: str) -> tuple[list[str], str, str]:
 
 # --- names ---
 
-
-def attach(command: Any) -> Any:
-    """Let the parameters of a command, and of those below it, offer the names that they take."""
-    for parameter in getattr(command, "params", ()):
-        found = _of(command.name, parameter)
-        if found is not None:
-            parameter._custom_shell_complete = found
-    for child in getattr(command, "commands", {}).values():
-        attach(child)
-    return command
+Offered = Callable[[Any, list[str], str], list[str]]
 
 
-def _of(command: str | None, parameter: Any) -> Callable[[Any, Any, str], list[str]] | None:
-    name = parameter.name or ""
-    if name == "name" and command == "datasets":
-        name = "dataset"
-    source = _SOURCES.get(name)
-    if name == "output" and command == "export":
-        return None
-    if source is None:
-        return None
-    listed = name in ("controls", "shape")
+def _offered(source: Callable[[Any], Iterable[str]], *, listed: bool = False) -> Offered:
+    """Names of a source that begin as what was typed; nothing if it fails. `listed`: the last of several, separated by commas."""
 
-    def offered(context: Any, _: Any, incomplete: str) -> list[str]:
+    def offered(ctx: Any, args: list[str], incomplete: str) -> list[str]:
         head, comma, part = incomplete.rpartition(",") if listed else ("", "", incomplete)
         try:
-            return [f"{head}{comma}{each}" for each in source(context) if str(each).startswith(part)]
+            return [f"{head}{comma}{each}" for each in source(ctx) if str(each).startswith(part)]
         except Exception:
             return []
 
     return offered
 
 
-def runs(context: Any) -> list[str]:
+def _named(*names: str) -> Offered:
+    return _offered(lambda _: names)
+
+
+def _runs(context: Any) -> list[str]:
     """Names of the store's runs, the newest first, and `last`."""
     import sqlite3
 
@@ -147,7 +132,7 @@ def runs(context: Any) -> list[str]:
     return [*(str(name) for (name,) in names), "last"]
 
 
-def datasets(_: Any) -> list[str]:
+def _datasets(_: Any) -> list[str]:
     """Names of the catalogue, bundled ones and memory data; those of installed packages."""
     from context_bench.core.registry import registry
     from context_bench.datasets import catalogue_names
@@ -166,7 +151,7 @@ def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
     return named
 
 
-def systems(context: Any) -> list[str]:
+def _systems(context: Any) -> list[str]:
     """Systems that `--system` takes by name: memories for `memory`, else controls and what packages offer."""
     from context_bench.core.registry import registry
 
@@ -179,14 +164,14 @@ def systems(context: Any) -> list[str]:
     return sorted({*COMPRESSORS, *ADAPTED, *registry.names("system")})
 
 
-def controls(_: Any) -> list[str]:
+def _controls(_: Any) -> list[str]:
     """Names of control arms."""
     from context_bench.cli.arms import BUDGETED_CONTROLS, PLAIN_CONTROLS
 
     return [*PLAIN_CONTROLS, *BUDGETED_CONTROLS]
 
 
-def formats(_: Any) -> list[str]:
+def _formats(_: Any) -> list[str]:
     """Forms of a report."""
     from context_bench.core.registry import registry
     from context_bench.reports.output import FORMATS
@@ -194,42 +179,34 @@ def formats(_: Any) -> list[str]:
     return [*FORMATS, *registry.names("reporter")]
 
 
-def exports(context: Any) -> list[str]:
+def _exports(context: Any) -> list[str]:
     """Forms of an export."""
     from context_bench.cli.exporting import WRITERS
 
-    return [*(each for each in formats(context) if each != "table"), *WRITERS]
+    return [*(each for each in _formats(context) if each != "table"), *WRITERS]
 
 
-def kinds(_: Any) -> list[str]:
+def _kinds(_: Any) -> list[str]:
     """Kinds of charts."""
     from context_bench.reports.charts import KINDS
 
     return list(KINDS)
 
 
-def shapes(_: Any) -> list[str]:
+def _shapes(_: Any) -> list[str]:
     """Shapes of requests."""
     from context_bench.llm.shapes import SHAPES
 
     return list(SHAPES)
 
 
-#: Name of a parameter → where its values come from.
-_SOURCES: dict[str, Callable[[Any], Iterable[str]]] = {
-    **dict.fromkeys(("run", "resume", "first", "second", "against"), runs),
-    "dataset": datasets,
-    "system": systems,
-    "controls": controls,
-    "evaluator": _plugins("evaluator", "context_bench.evaluators"),
-    "metric": _plugins("metric", "context_bench.metrics"),
-    "output": formats,
-    "format": exports,
-    "kind": kinds,
-    "shape": shapes,
-    "marker": lambda _: ("key", "header", "serial"),
-    "record": lambda _: ("meta", "hashes", "redacted", "full"),
-    "wire": lambda _: ("openai", "anthropic", "responses"),
-    "bodies": lambda _: ("all", "changed", "none"),
-    "upstream": lambda _: ("embedded", "echo"),
-}
+runs, datasets, systems = _offered(_runs), _offered(_datasets), _offered(_systems)
+formats, exports, kinds = _offered(_formats), _offered(_exports), _offered(_kinds)
+controls, shapes = _offered(_controls, listed=True), _offered(_shapes, listed=True)
+evaluators = _offered(_plugins("evaluator", "context_bench.evaluators"))
+metrics = _offered(_plugins("metric", "context_bench.metrics"))
+markers = _named("key", "header", "serial")
+records = _named("meta", "hashes", "redacted", "full")
+wires = _named("openai", "anthropic", "responses")
+bodies = _named("all", "changed", "none")
+upstreams = _named("embedded", "echo")

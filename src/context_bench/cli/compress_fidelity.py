@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.cli.gate import MaxOption, MinOption
-from context_bench.cli.publishing import OutOption, OutputOption, publish
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import Common
+from context_bench.cli.publishing import publish
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import real
 
@@ -26,15 +27,23 @@ _FIDELITY = (
 _LESS = ("lost", "fabricated", "near_misses", "word_damage", "replacement_chars", "keep", "mean_keep", "keep_error", "expansion_share")
 
 
+@takes(
+    Common,
+    output=own("table, json, markdown."),
+    out=own("Write to this file instead of stdout."),
+    examples=own("How many lost atoms to show.", default=20),
+    model=own("Count tokens as this model does.", note=""),
+)
 def fidelity(
     original: Annotated[Path, typer.Argument(help="JSON lines of pairs; or the original text, if a second file is given.")],
     compressed: Annotated[Path | None, typer.Argument(help="What was made of it.")] = None,
-    output: OutputOption = "table",
-    out: OutOption = None,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
-    examples: Annotated[int, typer.Option(help="How many lost atoms to show.")] = 20,
-    model: Annotated[str | None, typer.Option(help="Count tokens as this model does.")] = None,
+    *,
+    output: str,
+    out: Path | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
+    examples: int,
+    model: str | None,
 ) -> int:
     """What was kept, lost and made up: atoms by kind, role, position and script; fragments; lines; words; size.
 

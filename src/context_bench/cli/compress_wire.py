@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.cli.gate import MaxOption, MinOption, hold, limits
-from context_bench.cli.publishing import OutOption, OutputOption, publish
+from context_bench.cli.flags import own, takes
+from context_bench.cli.gate import hold, limits
+from context_bench.cli.options import Common
+from context_bench.cli.publishing import publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,6 +23,16 @@ _HEADERS = ("original_headers", "compressed_headers")
 _BODIES = ("original_raw", "compressed_raw")
 
 
+@takes(
+    Common,
+    proxy=own("Send sessions through this proxy, whose own upstream is the tap, and look at what arrives."),
+    tap=own("With --proxy: port to start the tap on, or the URL of a running one.", unit=None, default="9090"),
+    wire=own("With --proxy: render sessions for openai, anthropic or responses.", rare=False, note=""),
+    max_examples=own("With --proxy: most sessions to send.", names="-n --max-sessions", note=""),
+    store=own("With --proxy: where results are kept.", note=""),
+    output=own("table, json, markdown."),
+    out=own("Write to this file instead of stdout."),
+)
 def wire(
     given: Annotated[
         list[str],
@@ -29,20 +41,17 @@ def wire(
             metavar="PAIRS|SESSIONS...",
         ),
     ],
-    proxy: Annotated[
-        list[str] | None,
-        typer.Option(help="Send sessions through this proxy, whose own upstream is the tap, and look at what arrives.", metavar="URL"),
-    ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the proxy at the same position; default host:port.")] = None,
-    tap: Annotated[str, typer.Option(help="With --proxy: port to start the tap on, or the URL of a running one.")] = "9090",
-    wire: Annotated[str | None, typer.Option(help="With --proxy: render sessions for openai, anthropic or responses.")] = None,
-    max_sessions: Annotated[int | None, typer.Option("-n", "--max-sessions", help="With --proxy: most sessions to send.")] = None,
-    store: Annotated[str | None, typer.Option(help="With --proxy: where results are kept.", metavar="URL")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    output: OutputOption = "table",
-    out: OutOption = None,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
+    proxy: list[str] | None,
+    name: list[str] | None,
+    tap: str,
+    wire: str | None,
+    max_examples: int | None,
+    store: str | None,
+    quiet: bool,
+    output: str,
+    out: Path | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
 ) -> int:
     """What was done to requests that is no compression: roles, tool calls, parameters, marks, signed blocks, bytes.
 
@@ -52,7 +61,7 @@ def wire(
     are metrics as well.
     """
     if proxy:
-        told: dict[str, Any] = {"proxy": proxy, "name": name, "tap": tap, "wire": wire, "max_examples": max_sessions, "store": store}
+        told: dict[str, Any] = {"proxy": proxy, "name": name, "tap": tap, "wire": wire, "max_examples": max_examples, "store": store}
         told |= {"sessions": given, "quiet": quiet, "output": output, "out": out}
         return _wire_of_proxies({key: value for key, value in told.items() if value}, minimum or [], maximum or [])
     if len(given) != 1:
@@ -93,8 +102,9 @@ def wire(
 
 def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str]) -> int:
     """A replay at level 0; its figures are held against the limits, proxy by proxy."""
-    from context_bench.cli.options import read_options
-    from context_bench.cli.replaying import ReplayOptions, replay_sessions
+    from context_bench.cli.flags import read_options
+    from context_bench.cli.options import ReplayOptions
+    from context_bench.cli.replaying import replay_sessions
 
     def held(result: Any) -> None:
         documents = [_replayed(system, facts) for system, facts in result.replay["systems"].items()]

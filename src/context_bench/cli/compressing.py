@@ -6,16 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
 from context_bench.cli.files import say
 from context_bench.cli.limiting import Accounts
-from context_bench.cli.options import Comma, Many, RunOptions
+from context_bench.cli.options import CompressOptions
 from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, ProbeType
@@ -28,27 +26,6 @@ TAP_PORT = "9090"
 _SIZED = ("head_tail", "random_drop", "bm25")
 #: A loss of the rubric's overall (0 to 5) that would still be acceptable, unless another is given.
 RUBRIC_MARGIN = 0.1
-
-
-class CompressOptions(RunOptions):
-    """The options of `context-bench compress run`; `max_examples` counts sessions. `responder`: who answers (`sentence` asks no model)."""
-
-    sessions: Many = Field(default=["bundled:sessions"])
-    points: str = "fraction:0.75"
-    window: int | None = Field(None, ge=1)
-    responder: str = "sentence"
-    probes: Comma = Field(default=["structured"])
-    types: Comma = Field(default=[])
-    per_type: int | None = Field(None, ge=1)
-    drift: bool = False
-    replicates: int = Field(1, ge=1)
-    eligibility: int | None = Field(None, ge=0)
-    criteria: Literal["by_probe", "all"] = "by_probe"
-    visibility: Literal["context", "normalised", "response_only"] = "context"
-    rubric: str | None = None
-    score_field: str = "probe_score"
-    bodies: Any = "changed"
-    controls: Comma | None = Field(default=list(CONTROLS))
 
 
 def compress_sessions(options: CompressOptions) -> int:

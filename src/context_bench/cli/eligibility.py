@@ -10,7 +10,7 @@ from context_bench.core.records import Example
 from context_bench.systems.compressing import Compressing
 
 if TYPE_CHECKING:
-    from context_bench.cli.compressing import CompressOptions
+    from context_bench.cli.options import CompressOptions
     from context_bench.cli.session import Surroundings
 
 #: How often full history and none answer a probe before it is used, where a model answers.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.files import replacing
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 from context_bench.core.numbers import real
 
@@ -19,28 +20,25 @@ if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.results import EvalResult
 
-MinOption = Annotated[list[str] | None, typer.Option("--min", help="A metric must be at least this; repeatable.", metavar="METRIC=X")]
-MaxOption = Annotated[list[str] | None, typer.Option("--max", help="A metric must be at most this; repeatable.", metavar="METRIC=X")]
 
-
+@takes(
+    StoredOptions,
+    metric=own("The metric that may not get worse than --margin.", unit=None, rare=False, note="the run's score"),
+    margin=own("How much worse is not worse.", note="the margin that the run was planned with"),
+    max_failures=own("Largest share of a system's rows that may have failed.", rare=False, note="not checked"),
+)
 def command(
     run: Annotated[str, typer.Argument(help="A JSON file (exported run, or a `compress` output), or the name of a stored run, or `last`.")],
-    against: Annotated[str | None, typer.Option(help="The same of an earlier state, to compare with.", metavar="RUN|FILE")] = None,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
-    metric: Annotated[str | None, typer.Option(help="The metric that may not get worse than --margin. [default: the run's score]")] = None,
-    margin: Annotated[
-        float | None, typer.Option(help="How much worse is not worse. [default: the margin that the run was planned with]")
-    ] = None,
-    max_failures: Annotated[
-        float | None, typer.Option(help="Largest share of a system's rows that may have failed. [default: not checked]")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML to this file.", metavar="FILE")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", metavar="FILE")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compare runs that measured different things.")] = False,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
+    against: str | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
+    metric: str | None,
+    margin: float | None,
+    max_failures: float | None,
+    junit: Path | None,
+    markdown: Path | None,
+    force: bool,
+    store: str,
 ) -> int:
     """Exit code 4 if a limit does not hold or a metric got worse; 0 if all is well.
 

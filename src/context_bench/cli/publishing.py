@@ -6,16 +6,11 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from context_bench.cli.files import write_out
 from context_bench.cli.gate import hold, limits
 from context_bench.core.errors import BadInput
-
-OutputOption = Annotated[str, typer.Option("--output", help="table, json, markdown.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Write to this file instead of stdout.")]
 
 
 def publish(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Literal
-
-from pydantic import Field, field_validator
+from typing import Any
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, refuse_equal_names
 from context_bench.cli.files import say
-from context_bench.cli.options import Comma, Many, RunOptions, UrlOrName
+from context_bench.cli.options import MemoryOptions
 from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.llm.keyring import key_in
@@ -32,43 +30,6 @@ _RENAMED = {
     "zep": "Zep is measured over its own server: see docs/guide/memory.md, `http:FILE.toml` or `py:pkg.mod:Class`",
     "rlm": "`rlm` was a vector, keyword and entity search with one model call; `hybrid` is the nearest built-in",
 }
-
-
-class MemoryOptions(RunOptions):
-    """The options of `context-bench memory`; `max_examples` counts conversations. `relay` empty: the bundled model."""
-
-    system: Many = Field(default=[])
-    dataset: Many = Field(default=["locomo"])
-    relay: UrlOrName | None = None
-    api_key: str | None = Field(default=None, exclude=True, repr=False)
-    qa_types: Comma = Field(default=[])
-    k: Any = Field(default=[1, 5, 10])
-    questions: int | Literal["all"] | None = None
-    budget_tokens: Any = Field(default=[])
-    floors: bool = True
-    mode: Literal["shared", "isolated", "growing"] = "shared"
-    overlay: str | None = None
-    probes: int = Field(default=20, ge=0)
-    seed: int = 42
-    bodies: Any = "changed"
-
-    @field_validator("questions", mode="before")
-    @classmethod
-    def _some(cls, value: Any) -> Any:
-        if value is None or value == "all":
-            return value
-        if not str(value).isdecimal() or int(value) < 1:
-            raise ValueError("expected a whole number above 0, or all")
-        return int(value)
-
-    @field_validator("k", "budget_tokens", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any) -> Any:
-        items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
-        given = [str(item).strip() for item in items if str(item).strip()]
-        if any(not item.isdecimal() or int(item) < 1 for item in given):
-            raise ValueError("expected whole numbers above 0, such as 1,5,10")
-        return sorted({int(item) for item in given})
 
 
 def remember(options: MemoryOptions) -> int:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import Field
-
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.cli.files import say
-from context_bench.cli.options import Many, ProxyOptions, RunOptions
+from context_bench.cli.options import ProxyOptions, ReplayOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput
@@ -18,17 +16,6 @@ from context_bench.llm.keyring import key_in
 
 TAP_PORT = "9090"
 PASSTHROUGH = ("full", "full#2")
-
-
-class ReplayOptions(RunOptions):
-    """The options of `context-bench replay`; `max_examples` counts sessions. `model` empty: as recorded."""
-
-    sessions: Many = Field(default=[])
-    level: int | None = None
-    profile: str | None = None
-    model: Many = Field(default=[])
-    score_field: str = "action_match"
-    bodies: Any = "all"  # the figures are read from what was forwarded
 
 
 def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:

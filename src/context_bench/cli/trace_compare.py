@@ -8,16 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.cli.files import write_out
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import TraceOptions
 from context_bench.cli.publishing import json_text
 from context_bench.cli.trace_reports import on_terminal
 from context_bench.core.errors import BadInput
 
 
+@takes(TraceOptions, output=own("table, json or markdown."), out=own("Write here instead of standard output.", unit="FILE"))
 def compare(
     a: Annotated[str, typer.Argument(help="Rows of `trace score` (a JSONL file, or its --out-dir); FILE:SET for one set.", metavar="A")],
     b: Annotated[str, typer.Argument(help="The same of the other.", metavar="B")],
-    output: Annotated[str, typer.Option(help="table, json or markdown.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write here instead of standard output.", metavar="FILE")] = None,
+    output: str,
+    out: Path | None,
 ) -> int:
     """B minus A on the instances both have: paired bootstrap over repositories, McNemar for solved."""
     from context_bench.traces import compare_traces

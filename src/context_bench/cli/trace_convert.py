@@ -10,18 +10,24 @@ from typing import Annotated
 import typer
 
 from context_bench.cli.files import replacing, say
-from context_bench.cli.trace_sources import InstanceOption, RepoOption, ToolsOption
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import TraceOptions
 from context_bench.core.errors import BadInput
 
 
+@takes(
+    TraceOptions,
+    out=own("Write here instead of standard output.", unit="FILE", names="--out -o"),
+    gold=own("Gold, so that logs find their repository and task id."),
+)
 def convert(
     trace: Annotated[list[Path], typer.Argument(help="Logs or folders of logs.", metavar="TRACE...")],
-    to: Annotated[str, typer.Option(help="events (this program's JSONL) or contextbench (its unified predictions).")] = "events",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of standard output.", metavar="FILE")] = None,
-    repo: RepoOption = None,
-    gold: Annotated[Path | None, typer.Option(help="Gold, so that logs find their repository and task id.", metavar="PATH")] = None,
-    instance: InstanceOption = None,
-    tools: ToolsOption = None,
+    to: str,
+    out: Path | None,
+    repo: list[str] | None,
+    gold: Path | None,
+    instance: str | None,
+    tools: Path | None,
 ) -> int:
     """Any log as JSON lines: what each call read, or predictions for the original evaluator."""
     from context_bench.traces.converting import convert_traces

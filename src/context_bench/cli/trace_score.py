@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from context_bench.cli.files import say
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import TraceOptions
 from context_bench.cli.trace_reports import ENDINGS, OUTPUTS, check_places, keep_all, write_report
 from context_bench.cli.trace_solved import patches_of, status_of, summarised
-from context_bench.cli.trace_sources import GoldOption, InstanceOption, RepoOption, ToolsOption, TraceOption, labelled
+from context_bench.cli.trace_sources import labelled
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,46 +24,36 @@ if TYPE_CHECKING:
 
 #: The set of traces that were given no name.
 UNNAMED = "traces"
-PolicyOption = Annotated[
-    str, typer.Option(help="strict, strict-full (more kinds of definitions), or contextbench-v1: the original's figures, faults included.")
-]
-CountOption = Annotated[str | None, typer.Option(help="Also count as read: listed, claimed, edits, comma-separated.", metavar="A,B")]
 
 
+@takes(
+    TraceOptions,
+    output=own(f"On standard output: {', '.join(OUTPUTS)}."),
+    threshold=own("Line coverage from which on a task counts as read.", default=0.5),
+)
 def score(
-    gold: GoldOption,
-    trace: TraceOption,
-    repo: RepoOption = None,
-    policy: PolicyOption = "strict",
-    count: CountOption = None,
-    results: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A harness's report on the patches, or the patches (predictions); [NAME=]PATH; repeatable.", metavar="[NAME=]PATH"
-        ),
-    ] = None,
-    join: Annotated[Path | None, typer.Option(help="CSV of the wanted instances.", metavar="FILE")] = None,
-    instance: InstanceOption = None,
-    report: Annotated[
-        list[Path] | None, typer.Option(help="Also write a report here; its ending says which; repeatable.", metavar="FILE")
-    ] = None,
-    output: Annotated[str, typer.Option(help=f"On standard output: {', '.join(OUTPUTS)}.")] = "table",
-    out_dir: Annotated[
-        Path | None, typer.Option(help="Keep rows and all reports here; what is scored already is not scored again.", metavar="DIR")
-    ] = None,
-    min_coverage: Annotated[
-        list[str] | None, typer.Option(help="Exit 4 if a set's mean coverage is below this; repeatable.", metavar="LEVEL=X")
-    ] = None,
-    by: Annotated[str, typer.Option(help="A step of the curve: call, or turn (all calls of one reply).")] = "call",
-    longest: Annotated[int | None, typer.Option(help="A read of more lines at once counts as the file alone.", metavar="LINES")] = None,
-    dilate: Annotated[int, typer.Option(help="Lines around a deletion that are the same place.", metavar="LINES")] = 0,
-    threshold: Annotated[float, typer.Option(help="Line coverage from which on a task counts as read.")] = 0.5,
-    exclude_infra: Annotated[bool, typer.Option("--exclude-infra", help="Failures of the machinery are no failures of the agent.")] = False,
-    scorer: Annotated[str | None, typer.Option(help="The score of an Inspect log that is the verdict.")] = None,
-    tools: ToolsOption = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. [default: as many as pay]")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what --out-dir has.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    gold: Path,
+    trace: list[str],
+    repo: list[str] | None,
+    policy: str,
+    count: str | None,
+    results: list[str] | None,
+    join: Path | None,
+    instance: str | None,
+    report: list[Path] | None,
+    output: str,
+    out_dir: Path | None,
+    min_coverage: list[str] | None,
+    by: str,
+    longest: int | None,
+    dilate: int,
+    threshold: float,
+    exclude_infra: bool,
+    scorer: str | None,
+    tools: Path | None,
+    workers: int | None,
+    fresh: bool,
+    quiet: bool,
 ) -> int:
     """Score runs: what was read against what had to be read, when, how often again, and where the patch edits.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.cli.flags import own, takes
+from context_bench.cli.options import TraceOptions
 from context_bench.cli.reporting import terminal
 from context_bench.core.errors import BadInput
 
@@ -21,18 +23,20 @@ if TYPE_CHECKING:
 _MOST_NAMES = 10
 
 
+@takes(
+    TraceOptions,
+    gold=own("What should have been read: parquet, JSONL, or a folder of annot.json.", unit=None),
+    repo=own("The files before the run: a folder, a git clone (PATH@COMMIT), zip, tar, snapshot.json.", unit=None),
+    instance=own("Which run, where there are several; or the task it is about, where the log does not say."),
+    policy=own("strict, or contextbench-v1 (the original's figures)."),
+)
 def show(
     trace: Annotated[Path, typer.Argument(help="An agent's log, or a folder of logs; the format is recognised.")],
-    gold: Annotated[Path | None, typer.Option(help="What should have been read: parquet, JSONL, or a folder of annot.json.")] = None,
-    repo: Annotated[
-        Path | None, typer.Option(help="The files before the run: a folder, a git clone (PATH@COMMIT), zip, tar, snapshot.json.")
-    ] = None,
-    instance: Annotated[
-        str | None,
-        typer.Option(help="Which run, where there are several; or the task it is about, where the log does not say.", metavar="ID"),
-    ] = None,
-    policy: Annotated[str, typer.Option(help="strict, or contextbench-v1 (the original's figures).")] = "strict",
-    width: Annotated[int | None, typer.Option(min=40, help="Columns. [default: the terminal's, at most 120; else 80]")] = None,
+    gold: Path | None,
+    repo: Path | None,
+    instance: str | None,
+    policy: str,
+    width: int | None,
 ) -> int:
     """One run: its steps, what each read and how that is known, coverage as it grew, and the gold that was missed.
 

@@ -17,6 +17,7 @@ from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
 from context_bench.llm.keyring import environment_notes
 
 if TYPE_CHECKING:
+    from context_bench.cli.options import WatchOptions
     from context_bench.core.records import Forwarded
     from context_bench.core.watching import Turn
     from context_bench.engine import WatchLog, WatchRecord
@@ -33,25 +34,7 @@ _COUNTED_AFTER = 0.05
 class Watching:
     """One watch from its options to its exit code."""
 
-    front: int
-    via: str | None
-    back: int
-    upstream: str
-    store: str
-    record: str
-    records: Path | None
-    name: str | None
-    output: str
-    out: Path | None
-    model: str | None
-    price: list[str]
-    price_model: str | None
-    shadow: str | None
-    shadow_back: int | None
-    sample: float
-    max_cost: float | None
-    seed: int
-    quiet: bool
+    options: WatchOptions
     client: list[str]
     notes: list[str] = field(default_factory=environment_notes)
 
@@ -66,11 +49,11 @@ class Watching:
         from context_bench.reports.watching import Board
 
         prices = self._prices()
-        with open_store(self.store) as kept:
-            async with started_upstream(self.upstream) as url:
+        with open_store(self.options.store) as kept:
+            async with started_upstream(self.options.upstream) as url:
                 settings = self._settings(prices, rules_date())
                 await self._look()
-                log = open_watch(kept, settings, name=self.name)
+                log = open_watch(kept, settings, name=self.options.name)
                 board = Board()
                 code = await self._watch(url, prices, log, board, settings)
             try:
@@ -78,7 +61,7 @@ class Watching:
             except StoreUnusable as full:  # what is kept can be read all the same
                 self.notes.append(f"The end of this watch could not be written: {full}")
                 code = code or 1
-            _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
+            _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.options.output, self.options.out)
         return code
 
     async def _look(self) -> None:
@@ -86,7 +69,7 @@ class Watching:
         from context_bench.cli.files import say
         from context_bench.cli.reaching import require_proxy
 
-        named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
+        named = [("--via", self.options.via, self.options.back), ("--shadow", self.options.shadow, self.options.shadow_back)]
         for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
             try:
                 await require_proxy(flag, url, f"http://127.0.0.1:{back}" if back else None)
@@ -99,26 +82,26 @@ class Watching:
         from context_bench.cli.options import RunOptions
         from context_bench.cli.parts import prices
 
-        return prices(RunOptions(price=self.price, price_model=self.price_model))
+        return prices(RunOptions(price=self.options.price or [], price_model=self.options.price_model))
 
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
         from context_bench.llm.relay import check_upstream
 
-        for flag, url in (("--via", self.via), ("--shadow", self.shadow)):
+        for flag, url in (("--via", self.options.via), ("--shadow", self.options.shadow)):
             if url is not None:
                 check_upstream(url, flag)
         return {
-            "via": self.via,
-            "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
-            "upstream": self.upstream,
-            "record": self.record,
+            "via": self.options.via,
+            "back": f"http://127.0.0.1:{self.options.back}" if self.options.via and self.options.back else None,
+            "upstream": self.options.upstream,
+            "record": self.options.record,
             "prices": prices.source,
             "prices_of": prices.date,
-            "price_model": self.price_model,
+            "price_model": self.options.price_model,
             "cache_rules_of": rules,
-            "shadow": self.shadow,
-            "sample": self.sample if self.shadow else None,
-            "seed": self.seed if self.shadow else None,
+            "shadow": self.options.shadow,
+            "sample": self.options.sample if self.options.shadow else None,
+            "seed": self.options.seed if self.options.shadow else None,
             "client": self.client[0] if self.client else None,
         }
 
@@ -149,28 +132,28 @@ class Watching:
 
         async with contextlib.AsyncExitStack() as stack:
             pen = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="context-bench-store"))
-            sink = stack.enter_context(record_file(self.records)) if self.records is not None else None
+            sink = stack.enter_context(record_file(self.options.records)) if self.options.records is not None else None
             watch = Watch(
                 url,
-                via=self.via,
-                front=self.front,
-                back=self.back,
-                record=self.record,
+                via=self.options.via,
+                front=self.options.front,
+                back=self.options.back,
+                record=self.options.record,
                 prices=prices,
-                counter_model=self.model,
+                counter_model=self.options.model,
                 keep=keep,
                 seen=seen,
                 sink=_prompts_only(sink),
-                mirror=mirror if self.shadow else None,
+                mirror=mirror if self.options.shadow else None,
                 moved=(counted := asyncio.Event()).set,
             )
             counting = asyncio.create_task(_count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
             stack.callback(counting.cancel)
-            show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
+            show = _Shown(board, quiet=self.options.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
             settings["back"] = watch.back_url
             self._head(board, watch)
-            if self.shadow is not None:
+            if self.options.shadow is not None:
                 shadows.append(await self._mirroring(stack, watch, url, prices))
             show.begin(stack)
             code = await self._until_over(watch, interrupted)
@@ -190,24 +173,28 @@ class Watching:
     def _head(self, board: Board, watch: Watch) -> None:
         board.head.append(f"point your client at {watch.url} ({watch.url}/v1 for OpenAI's); Ctrl-C ends it")
         if watch.back_url is not None:
-            board.head.append(f"it goes to {self.via}, whose own upstream must be {watch.back_url}; then to {self.upstream}")
+            board.head.append(
+                f"it goes to {self.options.via}, whose own upstream must be {watch.back_url}; then to {self.options.upstream}"
+            )
         else:
-            board.head.append(f"it goes to {self.upstream}, nothing in between: a baseline")
+            board.head.append(f"it goes to {self.options.upstream}, nothing in between: a baseline")
 
     async def _mirroring(self, stack: contextlib.AsyncExitStack, watch: Watch, url: str, prices: Any) -> Shadow:
         from context_bench.llm.spend import SpendLimit
         from context_bench.tap.shadow import Shadow
 
-        assert self.shadow is not None
-        assert self.max_cost is not None
-        arm = watch.new_arm(url, via=self.shadow, back=self.shadow_back, record=self.record, counter_model=self.model)
+        assert self.options.shadow is not None
+        assert self.options.max_cost is not None
+        arm = watch.new_arm(
+            url, via=self.options.shadow, back=self.options.shadow_back, record=self.options.record, counter_model=self.options.model
+        )
         await watch.add_arm(arm)
-        mirrored = Shadow(arm, share=self.sample, spend=SpendLimit(self.max_cost), prices=prices, seed=self.seed)
+        mirrored = Shadow(arm, share=self.options.sample, spend=SpendLimit(self.options.max_cost), prices=prices, seed=self.options.seed)
         return await stack.enter_async_context(mirrored)
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
         if self.client:
-            return await run_client("watch", self.client, watch.url, quiet=self.quiet)
+            return await run_client("watch", self.client, watch.url, quiet=self.options.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
