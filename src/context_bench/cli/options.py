@@ -528,7 +528,6 @@ class StoredOptions(Options):
 class PowerOptions(Options):
     """Options of `context-bench power`."""
 
-    n: int | None = flag("Examples that you have: what can they show?", names="-n --examples")
     difference: float = flag("Smallest difference that you want to see.", 0.03)
     sd: float | None = flag(
         "Standard deviation of the paired differences.",

@@ -12,12 +12,13 @@ from context_bench.core.errors import BadInput
 
 @takes(
     PowerOptions,
+    examples=own("Examples that you have: what can they show?", names="-n --examples", note=""),
     margin=own(default=0.02),
     trials=own("Answers per example and system."),
     metric=own("The score of that run.", unit=None, rare=False),
 )
 def command(
-    n: int | None,
+    examples: int | None,
     margin: float,
     difference: float,
     sd: float | None,
@@ -46,13 +47,13 @@ def command(
         ("--power", power, 0 < power < 1, "between 0 and 1"),
         ("--alpha", alpha, 0 < alpha < 1, "between 0 and 1"),
         ("--discordant", discordant, discordant is None or abs(difference) <= discordant <= 1, "from the difference to 1"),
-        ("-n", n, n is None or n >= 1, "at least 1"),
+        ("-n", examples, examples is None or examples >= 1, "at least 1"),
     ):
         if not holds:
             raise BadInput(f"{name} is {value}; expected a number {expected}")
     effect = measured["design_effect"] if measured and cluster_size == 1 else 1 + (cluster_size - 1) * icc
     variance = spread**2 + 2 * within_sd**2 / trials
-    told = _told(n, margin, abs(difference), variance, discordant, effect, power, alpha)
+    told = _told(examples, margin, abs(difference), variance, discordant, effect, power, alpha)
     if measured:
         told["measured"] = measured
     _show(told, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
