@@ -3,9 +3,10 @@
     python benchmarks/hostile_bodies.py [--only tap,watch,serve,run] [--cases gzip_a_20mb,...] [--seconds 6]
 
 Each command runs as a process of its own between this client and an upstream on loopback. Hostile requests are sent to `tap`, `watch` and
-`serve`, hostile replies to all; meanwhile an ordinary request is sent every 20 ms. Columns: bytes on the wire, peak memory of the command
-and its children above what they held before (MB), their processor seconds, seconds until the body was answered and recorded, and the
-ordinary requests' 99th percentile (ms) in calm and with the hostile body. Targets: 256 MB, 2 s, 20 ms more.
+`serve`, hostile replies to all; meanwhile an ordinary request is sent every 20 ms. `run` asks 300 examples, 4 at a time, one of which gets
+the hostile reply; before it the same with good replies only. Columns: bytes on the wire, peak memory of the command and its children above
+what they held before (MB), their processor seconds, seconds until the body was answered and recorded, and of the ordinary requests the
+99th percentile (ms) in calm and with the hostile body, the difference, and the longest. Targets: 256 MB, 2 s, 20 ms more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -35,6 +37,7 @@ MB = 10**6
 _TICK, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _EVERY = 0.02
 _LONGEST = 60.0
+_PIECE, _HOSTILE, _ROWS = 65_536, b"hostile", 300
 
 
 @dataclass(frozen=True)
@@ -122,13 +125,17 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
 
 
 class Upstream(asyncio.Protocol):
-    """Reads requests and throws their bodies away; `/bad/NAME/…` is answered with a file's bytes, all else with a short reply."""
+    """Reads requests and throws their bodies away; `/bad/NAME/…` is answered with a file's bytes, all else with a short reply.
+
+    `/one/NAME/…` is answered so where the request begins with a question for it.
+    """
 
     folder: Path
+    replies: dict[str, bytes]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport, self.head, self.left, self.path = transport, b"", 0, ""
-        self.chunked, self.tail = False, b""
+        self.chunked, self.tail, self.asked = False, b"", False
 
     def data_received(self, data: bytes) -> None:
         if not self.left and not self.chunked:
@@ -136,11 +143,12 @@ class Upstream(asyncio.Protocol):
             head, found, data = self.head.partition(b"\r\n\r\n")
             if not found:
                 return
-            self.head, lower = b"", head.lower()
+            self.head, lower, self.asked = b"", head.lower(), False
             self.path = head.split(b" ", 2)[1].decode()
             self.chunked, self.tail = b"transfer-encoding: chunked" in lower, b""
             at = lower.find(b"content-length:")
             self.left = int(lower[at + 15 :].split(b"\r\n")[0]) if at >= 0 else 0
+        self.asked = self.asked or (len(data) < 65_536 and _HOSTILE in data)
         if self.chunked:
             self.tail = (self.tail + data)[-7:]
             if self.tail.endswith(b"\r\n0\r\n\r\n") or self.tail == b"0\r\n\r\n":
@@ -154,16 +162,37 @@ class Upstream(asyncio.Protocol):
 
     def answer(self) -> None:
         parts = self.path.split("/")
-        if "bad" in parts:
-            name = parts[parts.index("bad") + 1]
-            headers, data = (self.folder / f"{name}.headers").read_text(), (self.folder / f"{name}.reply").read_bytes()
+        if "bad" in parts or ("one" in parts and self.asked):
+            name = parts[parts.index("bad" if "bad" in parts else "one") + 1]
+            if name not in self.replies:
+                self.replies.clear()
+                self.replies[name] = (self.folder / f"{name}.reply").read_bytes()
+            headers, data = (self.folder / f"{name}.headers").read_text(), self.replies[name]
         else:
             headers, data = "Content-Type: application/json\r\n", _answered("Four.")
-        self.transport.write(f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(data)}\r\n\r\n".encode() + data)  # type: ignore[attr-defined]
+        self.transport.write(f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(data)}\r\n\r\n".encode())  # type: ignore[attr-defined]
+        self.left_to_say, self.may_say = memoryview(data), True
+        self.say()
+
+    def say(self) -> None:
+        """Send on the answer a piece at a time: others are answered in between, or the waiting would be this upstream's."""
+        while self.may_say and self.left_to_say:
+            piece, self.left_to_say = self.left_to_say[:_PIECE], self.left_to_say[_PIECE:]
+            self.transport.write(piece)  # type: ignore[attr-defined]
+            if self.left_to_say:
+                asyncio.get_running_loop().call_soon(self.say)
+                return
+
+    def pause_writing(self) -> None:
+        self.may_say = False
+
+    def resume_writing(self) -> None:
+        self.may_say = True
+        self.say()
 
 
 async def _serve(folder: Path, port: int) -> None:
-    Upstream.folder = folder
+    Upstream.folder, Upstream.replies = folder, {}
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port)
     await server.serve_forever()
 
@@ -232,10 +261,10 @@ class Others(threading.Thread):
                         return
                 self.waited.append(time.perf_counter() - begun)
 
-    @property
-    def p99(self) -> float:
-        """Milliseconds."""
-        return statistics.quantiles(self.waited, n=100)[98] * 1000 if len(self.waited) > 2 else float("nan")
+
+def _p99(waited: list[float]) -> float:
+    """Milliseconds."""
+    return statistics.quantiles(waited, n=100)[98] * 1000 if len(waited) > 2 else float("nan")
 
 
 @dataclass
@@ -250,13 +279,14 @@ class Row:
     wall: float = 0.0
     calm: float = float("nan")
     p99: float = float("nan")
+    longest: float = float("nan")
     note: str = ""
 
     def line(self) -> str:
-        waits = "" if self.calm != self.calm else f"{self.calm:.1f} | {self.p99:.1f}"
+        waits = f"{self.calm:.1f} | {self.p99:.1f} | {self.p99 - self.calm:+.1f} | {self.longest:.0f}"
         return (
             f"| {self.command} | {self.case} | {self.wire:,} | {self.memory:.0f} | {self.seconds:.2f} | {self.wall:.1f} "
-            f"| {waits or ' | '} | {self.note} |"
+            f"| {waits} | {self.note} |"
         )
 
 
@@ -350,7 +380,8 @@ def served(command: str, name: str, side: str, body: Body, upstream: int, folder
         looking.over.set()
         looking.join()
         own = len(others.waited) * calm_seconds
-        row.memory, row.seconds, row.calm, row.p99 = looking.most - memory, max(0.0, looking.seconds - spent - own), calm.p99, others.p99
+        row.memory, row.seconds = looking.most - memory, max(0.0, looking.seconds - spent - own)
+        row.calm, row.p99, row.longest = _p99(calm.waited), _p99(others.waited), max(others.waited, default=float("nan")) * 1000
     finally:
         running.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -367,22 +398,24 @@ def _recorded(records: Path, side: str, size: int) -> bool:
 
 
 def run(name: str, body: Body, upstream: int, folder: Path) -> Row:
-    """A hostile reply to `run`: the first try is with a good reply, and gives the base."""
+    """A hostile reply to `run`, as that of one example among many; a run without it is the base."""
     row, data = Row("run", f"{name} (reply)", len(body.data)), folder / "rows.jsonl"
-    data.write_text(json.dumps({"id": 1, "context": "Two and two are four.", "question": "How much?", "answer": "Four."}) + "\n")
+    asked = ["How much?" if number != _ROWS // 3 else f"How {_HOSTILE.decode()}?" for number in range(_ROWS)]
+    lines = [{"id": at, "context": "Two and two are four.", "question": question, "answer": "Four."} for at, question in enumerate(asked)]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
     base = _one_run(f"http://127.0.0.1:{upstream}", data, folder)
-    most, seconds, wall, words = _one_run(f"http://127.0.0.1:{upstream}/bad/{name}", data, folder)
-    row.memory, row.seconds, row.wall = most - base[0], max(0.0, seconds - base[1]), wall - base[2]
-    row.note = words
+    found = _one_run(f"http://127.0.0.1:{upstream}/one/{name}", data, folder)
+    row.memory, row.seconds, row.wall = found.memory - base.memory, max(0.0, found.seconds - base.seconds), found.wall - base.wall
+    row.calm, row.p99, row.longest, row.note = base.p99, found.p99, found.longest, found.note
     return row
 
 
-def _one_run(proxy: str, data: Path, folder: Path) -> tuple[float, float, float, str]:
-    store = folder / "run.db"
+def _one_run(proxy: str, data: Path, folder: Path) -> Row:
+    store, row = folder / "run.db", Row("run", "", 0)
     for each in folder.glob("run.db*"):
         each.unlink()
     arguments = ["run", "--proxy", proxy, "--dataset", str(data), "--model", "gpt-4o-mini", "--store", f"sqlite:///{store}"]
-    arguments += ["--timeout", "4", "--retries", "0", "--example-timeout", "8", "--output", "json"]
+    arguments += ["--timeout", "4", "--retries", "0", "--example-timeout", "8", "--fixed-concurrency", "4", "--output", "json"]
     begun = time.monotonic()
     command = [sys.executable, "-m", "context_bench", *arguments]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=_environment())
@@ -395,8 +428,14 @@ def _one_run(proxy: str, data: Path, folder: Path) -> tuple[float, float, float,
         told = "killed"
     looking.over.set()
     looking.join()
+    row.memory, row.seconds, row.wall = looking.most, looking.seconds, time.monotonic() - begun
+    with contextlib.closing(sqlite3.connect(store)) as stored:
+        question = "select o.latency from outputs o where o.latency is not null and o.error is null order by o.id"
+        waited = [float(seconds) for (seconds,) in stored.execute(question)][10:]  # the first ones load what is needed
+    row.p99, row.longest = _p99(waited), max(waited, default=float("nan")) * 1000
     found = [word for word in ("BadReply", "TimedOut", "Unreachable", "EmptyReply", "Traceback", "killed") if word in told]
-    return looking.most, looking.seconds, time.monotonic() - begun, ", ".join(found) or f"rc {running.returncode}"
+    row.note = ", ".join([f"rc {running.returncode}", f"{len(waited)} rows", *found])
+    return row
 
 
 def main() -> None:
@@ -410,8 +449,8 @@ def main() -> None:
     if told.upstream:
         asyncio.run(_serve(Path(told.upstream[0]), int(told.upstream[1])))
         return
-    print("| command | case | on the wire | MB above base | CPU s | wall s | p99 calm ms | p99 ms | ended |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|---|", flush=True)
+    print("| command | case | on the wire | MB above base | CPU s | wall s | p99 calm ms | p99 ms | added | longest ms | ended |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|", flush=True)
     with tempfile.TemporaryDirectory() as made:
         folder, port = Path(made), _free_port()
         upstream = subprocess.Popen([sys.executable, __file__, "--upstream", made, str(port)], env=_environment())
@@ -433,6 +472,7 @@ def _case(name: str, told: argparse.Namespace, upstream: int, folder: Path) -> N
             coding = f"Content-Encoding: {body.coding}\r\n" if body.coding else ""
             (folder / f"{name}.reply").write_bytes(body.data)
             (folder / f"{name}.headers").write_text(f"Content-Type: {body.kind}\r\n{coding}")
+            _post(upstream, f"/bad/{name}/v1/chat/completions", Body(_asked("Hi.")))  # the upstream has read the file
         for command in told.only.split(","):
             if command != "run":
                 print(served(command, name, side, body, upstream, folder, told.seconds).line(), flush=True)

@@ -42,7 +42,8 @@ SLOW = re.compile(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`: for `make check`."""
+    """`--quick`: for `make check`. `--refresh-golden`: for a change that users see."""
+    parser.addoption("--refresh-golden", action="store_true", help="write the golden files (tests/golden) anew")
     parser.addoption("--quick", action="store_true", help="leave out files of tests that name anything slow (SLOW in tests/conftest.py)")
 
 

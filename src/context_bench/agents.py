@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput
 from context_bench.core.lazy import lazy
 from context_bench.core.records import Example, Result
+from context_bench.core.roles import CANDIDATE, ArmRole, described_cell, roles_in
 
 if TYPE_CHECKING:
     from context_bench.core.agent_runs import AgentRun as AgentRun
@@ -63,7 +64,7 @@ class Line:
     baseline: str
     floor: ArmSpec | None = None
     nothing: bool = True
-    controls: list[str] = field(default_factory=list)
+    roles: dict[str, ArmRole] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -73,7 +74,12 @@ class Line:
 
     def cell(self) -> dict[str, Any]:
         """The cell of the run's manifest."""
-        return {"labels": {}, "systems": self.names, "baseline": self.baseline, "controls": self.controls}
+        return described_cell({}, {name: self.roles[name] for name in self.names}, self.baseline)
+
+    @property
+    def controls(self) -> list[str]:
+        """The names of the arms that are there for comparison."""
+        return list(self.cell()["controls"])
 
 
 def model_behind(upstream: str | None) -> str | None:
@@ -89,11 +95,12 @@ def line_up(
     """Names checked, and what is added: `BASE#2`, the baseline again (default: with two trials or more), and `none`, doing nothing.
 
     The baseline is the arm of that name, else the one called `base`, else the first. An arm given twice word for word is its own noise
-    floor. Raises `BadInput`.
+    floor; one that only has such a name is not. Raises `BadInput`.
     """
     from context_bench.systems.agents.arms import again, twice
 
-    made = twice(list(arms))
+    given = list(arms)
+    made = twice(given)
     if not made:
         raise BadInput("no arm: give --arm NAME= for the agent as it is, and --arm NAME='KEY=VALUE …' or NAME=SCRIPT for what is compared")
     names = [arm.name for arm in made]
@@ -101,9 +108,13 @@ def line_up(
     if base not in names:
         raise BadInput(f"baseline {base!r} is no arm; there are: {', '.join(names)}")
     wanted = trials >= 2 if noise_floor is None else noise_floor
-    floor = again(made[names.index(base)]) if wanted and f"{base}#2" not in names else None
+    repeated = {own.name: first.name for first, own in zip(given, made, strict=True) if own.name != first.name}
+    number = next(number for number in range(2, len(names) + 3) if f"{base}#{number}" not in names)
+    floor = again(made[names.index(base)], number) if wanted and base not in repeated.values() else None
     line = Line(made, base, floor, nothing and NOTHING not in names)
-    line.controls = [name for name in line.names if name in (NOTHING, f"{base}#2")]
+    line.roles = {name: ArmRole("noise_floor", of=repeated[name]) if name in repeated else CANDIDATE for name in names}
+    line.roles |= {floor.name: ArmRole("noise_floor", of=base)} if floor else {}
+    line.roles |= {NOTHING: ArmRole("known_bad", "none")} if line.nothing else {}
     return line
 
 
@@ -265,9 +276,9 @@ def arms_of(
         spec.values({"tap": None if tap is None else tap.url, "key": "", "workspace": "", "home": "", "path": ""})
     shared = {"limits": limits, "tap": None if tap is None else tap.url, "look": getattr(tap, "seen", None), "prices": prices}
     specs = [*line.arms, *([line.floor] if line.floor else [])]
-    made = [Arm(system=Agent(spec.name, command, spec, identity=identity, **shared, **more)) for spec in specs]
-    if line.nothing:
-        made.append(Arm(system=Agent(NOTHING, None, unsafe=bool(more.get("unsafe")))))
+    agents = [Agent(spec.name, command, spec, identity=identity, **shared, **more) for spec in specs]
+    agents += [Agent(NOTHING, None, unsafe=bool(more.get("unsafe")))] if line.nothing else []
+    made = [Arm(system=agent, role=line.roles[agent.name]) for agent in agents]
     return made
 
 
@@ -285,8 +296,10 @@ def add_agents(result: Result, told: Mapping[str, Any]) -> None:
     doing = {name: own for name, own in runs.items() if name != nothing}
     margin = next((each.margin for each in result.comparisons), None)
     seed = (result.manifest.get("options") or {}).get("seed") or 0
-    candidates = [name for name in doing if name not in (base, f"{base}#2", NOTHING)]
-    contest = Contest(base, candidates, [NOTHING] if NOTHING in runs else [], margin, seed)
+    roles = roles_in(result.manifest, runs)
+    aside = {name for name, own in roles.items() if own.role == "known_bad" or (own.role == "noise_floor" and own.of == base)}
+    candidates = [name for name in doing if name not in (base, *aside)]
+    contest = Contest(base, candidates, [name for name in runs if roles[name].role == "known_bad"], margin, seed)
     arms = {name: figures(own) for name, own in runs.items()}
     against = {name: amounts_against(own, runs.get(base, []), seed=seed) for name, own in doing.items() if name != base}
     result.agents = {

@@ -11,7 +11,6 @@ print(compare(before, after, metric="f1").comparisons[0].sentence)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,13 +18,10 @@ from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.load import different_load
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
+from context_bench.core.roles import CANDIDATE, ArmRole, roles_in
 from context_bench.results import EvalResult
 
-__all__ = ["EARLIER", "candidates", "compare", "differences", "is_control", "planned_margin", "score_of", "spreads", "within"]
-
-#: Arms that are there to be compared with.
-_CONTROL = re.compile(r"(full|full#2|none|tail_only|(?:head_tail|random_drop|bm25)(?:@.*)?)(?: \[.*\])?")
-_KNOWN_BAD = re.compile(r"(none|random_drop)(?![\w#])")
+__all__ = ["EARLIER", "candidates", "compare", "differences", "planned_margin", "score_of", "spreads", "within"]
 
 #: What the earlier run's arm is called beside the later one's of the same name.
 EARLIER = "{name} before"
@@ -37,11 +33,6 @@ _PROTOCOL = (
 )  # fmt: skip
 
 
-def is_control(name: str) -> bool:
-    """True for `full`, `none`, `random_drop@x` and the other arms that a run has for comparison's sake."""
-    return _CONTROL.fullmatch(name) is not None
-
-
 def candidates(result: Result) -> list[str]:
     """The systems that a run is about: all that are no controls, or all there are."""
     controls = _controls(result)
@@ -49,10 +40,8 @@ def candidates(result: Result) -> list[str]:
 
 
 def _controls(result: Result) -> set[str]:
-    """The arms that are there for comparison's sake: a run of memories says which, for `bm25` is a memory there; elsewhere names tell."""
-    if result.manifest.get("memory"):
-        return {name for cell in result.manifest.get("cells") or [] for name in cell.get("controls") or []}
-    return {name for name in result.summary if is_control(name)}
+    """The arms that the run has for comparison's sake."""
+    return {name for name, own in roles_in(result.manifest, result.summary).items() if own.is_control}
 
 
 def compare(
@@ -89,7 +78,7 @@ def compare(
         _add(compared, before, after, name, earlier, field, margin, metrics, seed, timed=timed)
     if not compared.summary:
         raise NotComparable("no example was measured in both runs, by dataset, id and trial")
-    compared.manifest = _manifest(before, after, field, margin)
+    compared.manifest |= _manifest(before, after, field, margin)
     told = [f"Compared although {fault}" for fault in faults]
     if load is not None:
         told.append(f"Times are compared although {load}" if any_load else f"Times are not compared: {load} (--any-load shows them)")
@@ -110,7 +99,7 @@ def within(
     compared = EvalResult(rows=[], summary={}, config={"before": _name(result), "after": _name(result)})
     for name, baseline in dict.fromkeys(asked):
         _add(compared, result, result, name, baseline, field, margin, metrics, seed)
-    compared.manifest = _manifest(result, result, field, margin)
+    compared.manifest |= _manifest(result, result, field, margin)
     compared.notes = list(dict.fromkeys(compared.notes))
     return compared
 
@@ -228,7 +217,9 @@ def _add(
     from context_bench.metrics import MeanScore
 
     label = EARLIER.format(name=earlier) if earlier == name else earlier
-    rows = {label: _renamed(before, earlier, label), name: _of(after, name), **_known_bad(before, after, name)}
+    bad, roles = _known_bad(before, after, name)
+    rows = {label: _renamed(before, earlier, label), name: _of(after, name), **bad}
+    roles |= {label: roles_in(before.manifest, before.summary)[earlier].as_baseline(), name: CANDIDATE}
     if _shapeless(rows[label], rows[name]):
         compared.notes.append(f"{name}: one of the runs does not say how its requests were shaped; rows are paired without regard to it.")
         rows = {system: _without_shape(found) for system, found in rows.items()}
@@ -244,7 +235,7 @@ def _add(
         baseline=label,
         margin=margin,
         seed=seed,
-        controls=[system for system in kept if system not in (label, name)],
+        roles=roles,
         chosen_after=_chosen_after(after, field, margin),
         aside=without_context(after.manifest),
     )
@@ -253,6 +244,7 @@ def _add(
     for part in ("summary", "estimates", "wire", "failures"):
         getattr(compared, part).update(getattr(found, part))
     compared.comparisons += [one for one in found.comparisons if one.system == name]
+    compared.manifest.setdefault("roles", {}).update({system: own.described() for system, own in roles.items() if system in kept})
     compared.notes += found.notes
     if left := max(len(rows[label]), len(rows[name])) - len(shared):
         compared.notes.append(f"{name}: {left:,} rows are in one run only; they are left out of every figure here.")
@@ -276,15 +268,15 @@ def _chosen_after(result: Result, field: str, margin: float | None) -> str:
     return " and ".join(name for name, other in (("margin", other_margin), ("score", other_score)) if other)
 
 
-def _known_bad(before: Result, after: Result, name: str) -> dict[str, list[EvalRow]]:
-    """Arms that must lose: no context, and random drop at this system's tokens; of the later run where it has them."""
+def _known_bad(before: Result, after: Result, name: str) -> tuple[dict[str, list[EvalRow]], dict[str, ArmRole]]:
+    """Rows and roles of the arms that must lose beside `name`; of the later run where it has them."""
     found: dict[str, list[EvalRow]] = {}
+    roles: dict[str, ArmRole] = {}
     for result in (after, before):
-        for arm in result.summary:
-            partner = arm.partition("@")[2]
-            if _KNOWN_BAD.match(arm) and partner in ("", name) and arm not in found:
-                found[arm] = _of(result, arm)
-    return found
+        for arm, own in roles_in(result.manifest, result.summary).items():
+            if own.role == "known_bad" and own.of in (None, name) and arm in result.summary and arm not in (name, *found):
+                found[arm], roles[arm] = _of(result, arm), own
+    return found, roles
 
 
 def _of(result: Result, system: str) -> list[EvalRow]:

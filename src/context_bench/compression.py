@@ -23,6 +23,7 @@ simulate_strategies()                                   # six strategies on a se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.atoms import atoms
@@ -31,7 +32,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.fidelity import Fidelity, Fragments, Summary, fidelity, fragments, summarise, word_damage
 from context_bench.core.lazy import lazy
 from context_bench.core.probes import CompressionPoint, Probe, ProbeAtom
-from context_bench.core.protocols import Compressed, Compressor
+from context_bench.core.protocols import Compressed, Compressor, Metric
 from context_bench.core.retention import Lift, RetentionIndex, lifts, retention_index
 from context_bench.core.rubric import Aggregate, Rubric, RubricReply, aggregate_rubric, default_rubric, parse_rubric_reply, read_rubric
 from context_bench.core.session import Session
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from context_bench.logs import read_sessions as read_sessions
     from context_bench.logs.sessions.moves import resumed_at as resumed_at
     from context_bench.results import EvalResult
-    from context_bench.runner import rebuilt as rebuilt
     from context_bench.systems.compressing import Compressing as Compressing
     from context_bench.systems.sentence import SentenceReader as SentenceReader
 
@@ -119,7 +119,6 @@ __getattr__, __dir__ = lazy(
         ".evaluators.rubric_judge:RubricJudge",
         ".logs:read_sessions",
         ".logs.sessions.moves:resumed_at",
-        ".runner:rebuilt",
         ".systems.compressing:Compressing",
         ".systems.sentence:SentenceReader",
     ],
@@ -154,12 +153,14 @@ def evaluate_compression(
     `result.compression` holds retention, lift, sizes, curves, drift. Raises `BadInput` where there is nothing to ask.
     """
     from context_bench.core.compression_figures import add_compression
+    from context_bench.core.roles import control_role
     from context_bench.datasets.probing import ProbeSet
     from context_bench.datasets.recorded import RecordedSessions
     from context_bench.evaluators.probe_atoms import ProbeAtoms
     from context_bench.metrics import MeanScore
     from context_bench.runner import evaluate
     from context_bench.systems.compressing import Compressing
+    from context_bench.systems.control import system_role
     from context_bench.systems.sentence import SentenceReader
 
     data = ProbeSet(
@@ -177,10 +178,40 @@ def evaluate_compression(
     sized = [Compressing(name, reader, partner=system) for system in own for name in controls if name in _SIZED]
     field = score_field or ("rubric_overall" if judge is not None else "probe_score")
     arms = [*own, *floors, *sized]
+    roles: dict[str, Any] = {arm.name: system_role(each) for arm, each in zip(own, given, strict=True) if isinstance(each, str)}
+    roles |= {arm.name: control_role(arm.name) for arm in floors}
+    roles |= {arm.name: control_role(arm.compressor.name, of=arm.partner.name) for arm in sized if arm.partner}
+    roles |= more.pop("roles", None) or {}
     baseline = more.pop("baseline", "full" if "full" in controls else None)
     judges = [ProbeAtoms(), *([judge] if judge is not None else [])]
-    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, score_field=field, **more)
+    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, roles=roles, score_field=field, **more)
     add_compression(result, {"points": points, "responder": "sentence" if responder is None else reader.name, "drift": drift})
+    return result
+
+
+def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalResult:
+    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out again from the rows,
+    and nothing is called. `metrics`: those of the command line, if none are given. Raises `BadInput`.
+    """
+    from context_bench.core.compression_figures import add_compression
+    from context_bench.core.records import SetupRecord
+    from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
+    from context_bench.reports.compression.results import read_results
+    from context_bench.results import EvalResult
+    from context_bench.runner import complete_from_rows
+
+    kept = read_results(path)
+    manifest = kept.run["manifest"]
+    options = manifest.get("options", {})
+    field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
+    known = [MeanScore(score_field=field), PassRate(threshold=options.get("threshold", 0.7), score_field=field), CompressionRatio()]
+    known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
+    result = EvalResult(rows=kept.rows, summary={}, timing=kept.run.get("timing", {}), metrics=list(known if metrics is None else metrics))
+    result.manifest = manifest
+    result.setups = [SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in kept.run["setups"]]
+    complete_from_rows(result, field)
+    result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
+    add_compression(result, manifest.get("compression", {}), kept.answers)
     return result
 
 

@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.families import families
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
 from context_bench.core.summaries import combined
 
@@ -35,21 +36,11 @@ class EvalResult(Result):
         rows = [row for row in self.rows if all(getattr(row, name) == value for name, value in attributes.items())]
         names = list(dict.fromkeys(row.system for row in rows))
         summary = {name: self._summarise(name, rows) for name in names if name in self.summary or self.metrics}
-        return replace(
-            self,
-            rows=rows,
-            summary=summary,
-            estimates={},
-            comparisons=[],
-            by_type=[],
-            lifts=[],
-            failures={},
-            wire={},
-            replay={},
-            setups=[],
-            agents={},
-            compression={},
+        found = replace(
+            self, rows=rows, summary=summary, estimates={}, comparisons=[], by_type=[], lifts=[], failures={}, wire={}, setups=[]
         )
+        found.families = {}
+        return found
 
     def _summarise(self, system: str, rows: list[EvalRow]) -> dict[str, float]:
         if not self.metrics:
@@ -72,9 +63,8 @@ class EvalResult(Result):
         read = _document(document)
         rows = [_row(item, number) for number, item in enumerate(read["rows"])]
         estimates = {name: {key: _record(Estimate, one) for key, one in found.items()} for name, found in read.get("estimates", {}).items()}
-        plain = {
-            name: read.get(name, {}) for name in ("timing", "config", "wire", "failures", "manifest", "replay", "agents", "compression")
-        }
+        plain = {name: read.get(name, {}) for name in ("timing", "config", "wire", "failures", "manifest")}
+        keys = [family.manifest_key for family in families()]
         compared = [_record(Comparison, one) for one in read.get("comparisons", [])]
         return cls(
             rows=rows,
@@ -85,6 +75,7 @@ class EvalResult(Result):
             lifts=[_record(Comparison, one) for one in read.get("lifts", [])],
             notes=list(read.get("notes", [])),
             setups=[_setup(item) for item in read.get("setups", [])],
+            families={key: read[key] for key in keys if read.get(key)},
             **plain,
         )
 

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName
+from context_bench.core.families import Stored, families_of
 from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.ranks import unranked
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
     from context_bench.reports.answered import Answered
 
-__all__ = ["add_notes", "answered", "collect", "detail_of", "details", "evaluate"]
+__all__ = ["add_notes", "answered", "collect", "complete_from_rows", "detail_of", "details", "evaluate"]
 
 
 def evaluate(
@@ -39,6 +41,7 @@ def evaluate(
     trials: int = 1,
     seed: int = 0,
     baseline: str | None = None,
+    roles: Mapping[str, Role | ArmRole] | None = None,
     margin: float | None = None,
     score_field: str | None = None,
     recorder: Any = None,
@@ -52,8 +55,12 @@ def evaluate(
     in flight. `cache_dir`: keep results there and use again what has the same content. `store` and `run`: where to keep this run and its
     name; the same name again goes on where it stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
 
-    Raises `SameName` if two systems share a name, `BadInput` for arguments that cannot be used; Ctrl-C raises
-    `KeyboardInterrupt` after what was finished is stored.
+    The others are compared with `baseline` (default: the first system). `roles`: system → "control", "known_bad" (it must lose, else no
+    verdict says that nothing was lost), "noise_floor" (the baseline once more) or "baseline"; the rest are candidates, whatever their
+    names.
+
+    Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that cannot be used;
+    Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
     from context_bench.llm.background import run_sync
 
@@ -77,7 +84,7 @@ def evaluate(
                 max_workers=max_workers,
                 trials=trials,
                 seed=seed,
-                baseline=baseline,
+                cell=described_cell({}, *declared([system.name for system in many], roles, baseline)),
                 margin=margin,
                 score_field=score_field,
                 recorder=recorder,
@@ -101,7 +108,7 @@ async def _evaluate(
     max_workers: int | None,
     trials: int,
     seed: int,
-    baseline: str | None,
+    cell: dict[str, Any],
     margin: float | None,
     score_field: str | None,
     recorder: Any,
@@ -113,12 +120,6 @@ async def _evaluate(
 
     names = [system.name for system in systems]
     field = score_field or _score_field(metrics, evaluators)
-    cell: dict[str, Any] = {
-        "labels": {},
-        "systems": names,
-        "baseline": baseline or (None if len(names) < 2 else "full" if "full" in names else names[0]),
-        "controls": [name for name in names if name in ("full", "full#2", "none") or "@" in name],
-    }
     manifest = {
         "cells": [cell],
         "margin": {"value": margin, "rule": "given" if margin is not None else "min(0.02, 10 % of full − none)", "score_field": field},
@@ -129,7 +130,7 @@ async def _evaluate(
         executed = await execute(
             database,
             name=name,
-            arms=[Arm(system=system) for system in systems],
+            arms=[Arm(system=system, role=role) for system, role in zip(systems, roles_of_cell(cell).values(), strict=True)],
             examples=examples,
             evaluators=evaluators,
             manifest=manifest,
@@ -169,8 +170,8 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     manifest = record.manifest
     planned = manifest.get("margin", {})
     field = score_field or planned.get("score_field") or _score_field(metrics) or _score_there(rows(store, record.id))
-    replayed = manifest.get("replay")
-    if replayed and not replayed.get("level"):  # nothing was judged
+    about = [(family, manifest[family.manifest_key]) for family in families_of(manifest)]
+    if any(family.unscored(facts) for family, facts in about):
         field, metrics = None, [metric for metric in metrics if not hasattr(metric, "score_field")]
     result = EvalResult(
         rows=rows(store, record.id), summary={}, timing=dict(record.timing), config=manifest.get("config", {}), metrics=list(metrics)
@@ -184,8 +185,10 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     _add_setups(result, store, record.id)
     if worth := _worth(manifest, field):
         result.notes.append(worth)
-    if about := manifest.get("memory"):
-        _add_memory_notes(result, about, field)
+    for family, facts in about:
+        if family.notes is not None:
+            above, below = family.notes(result, facts, field)
+            result.notes[:] = [*above, *result.notes, *below]
     if changes:
         told = ", ".join(f"{what} {change}" for what, change in changes.items())
         result.notes.append(f"Post hoc: {told} after answers were there; verdicts are exploratory.")
@@ -193,18 +196,10 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
         part = f"This run is not finished ({record.status}): everything here is about the part that is"
         result.notes.insert(0, f"{part}; the same command with --run {record.name} goes on.")
     _say_unmatched(result, record.counts.get("unmatched", 0))
-    if replayed:
-        from context_bench.replay import add_replay
-
-        add_replay(result, store, record.id, replayed)
-    if about := manifest.get("agents"):
-        from context_bench.agents import add_agents
-
-        add_agents(result, about)
-    if about := manifest.get("compression"):
-        from context_bench.core.compression_figures import add_compression
-
-        add_compression(result, about, ((each.row, each.example, each.output) for each in answered(store, record.id)))
+    stored = Stored(store, record.id, lambda: answered(store, record.id))
+    for family, facts in about:
+        if family.complete is not None:
+            family.complete(result, facts, stored)
     return result
 
 
@@ -246,12 +241,12 @@ def _add_numbers(
             baseline=cell.get("baseline"),
             margin=manifest.get("margin", {}).get("value") if margin is None else margin,
             seed=manifest.get("options", {}).get("seed", 0),
-            controls=cell["controls"],
+            roles=roles_of_cell(cell),
             chosen_after=chosen_after,
             aside=without_context(manifest),
             uncalibrated=_uncalibrated(manifest, field),
-            unranked=unranked(manifest),
-            by_cluster=any(manifest.get(family) for family in ("memory", "compression", "agents")),
+            unranked=unranked(manifest, cell["systems"]),
+            by_cluster=any(family.by_cluster for family in families_of(manifest)),
         )
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)
@@ -261,47 +256,6 @@ def _add_numbers(
         result.wire.update(found.wire)
         result.failures.update(found.failures)
         result.notes.extend(note for note in found.notes if note not in result.notes)
-
-
-def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalResult:
-    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out again from the rows,
-    and nothing is called. `metrics`: those of the command line, if none are given. Raises `BadInput`.
-    """
-    from context_bench.core.compression_figures import add_compression
-    from context_bench.core.records import SetupRecord
-    from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
-    from context_bench.reports.compression.results import read_results
-
-    kept = read_results(path)
-    manifest = kept.run["manifest"]
-    options = manifest.get("options", {})
-    field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
-    known = [MeanScore(score_field=field), PassRate(threshold=options.get("threshold", 0.7), score_field=field), CompressionRatio()]
-    known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
-    result = EvalResult(rows=kept.rows, summary={}, timing=kept.run.get("timing", {}), metrics=list(known if metrics is None else metrics))
-    result.manifest = manifest
-    result.setups = [SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in kept.run["setups"]]
-    _add_numbers(result, lambda system: (row for row in kept.rows if row.system == system), field, None)
-    _sum_setups(result)
-    result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
-    add_compression(result, manifest.get("compression", {}), kept.answers)
-    return result
-
-
-def _add_memory_notes(result: EvalResult, about: dict[str, Any], field: str | None) -> None:
-    """What must be said above the numbers of a memory run."""
-    from context_bench.core.memory_notes import dirt_note, memory_notes
-
-    threshold = result.manifest.get("options", {}).get("threshold", 0.7)
-    told = memory_notes(
-        {name: _rows_of(result, name) for name in result.summary}, about, score_field=field, setups=result.setups, threshold=threshold
-    )
-    result.notes[:0] = [*told, *([about["judge"]] if about.get("judge") else [])]
-    result.notes += [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
-
-
-def _rows_of(result: EvalResult, system: str) -> Iterator[EvalRow]:
-    return (row for row in result.rows if row.system == system)
 
 
 def _add_setups(result: EvalResult, store: Any, run: str) -> None:
@@ -316,12 +270,17 @@ def _add_setups(result: EvalResult, store: Any, run: str) -> None:
 
 
 def _sum_setups(result: EvalResult) -> None:
-    if result.manifest.get("memory"):
-        from context_bench.core.memory_figures import setup_figures as figures
-    else:
-        from context_bench.core.setups import totals as figures
+    from context_bench.core.setups import totals
+
+    figures = next((family.setup_totals for family in families_of(result.manifest) if family.setup_totals), totals)
     for system, values in result.summary.items():
         values.update(figures([each for each in result.setups if each.system == system]))
+
+
+def complete_from_rows(result: EvalResult, field: str | None) -> None:
+    """Work out summary, estimates and comparisons anew from the `rows`, `metrics`, `setups` and `manifest`; no store is read."""
+    _add_numbers(result, lambda system: (row for row in result.rows if row.system == system), field, None)
+    _sum_setups(result)
 
 
 def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | None]:

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from context_bench.cli.app import run_line
+from context_bench.compression import rebuilt
 from context_bench.reports import build_page
 from context_bench.reports.table import render
 from context_bench.results import EvalResult
-from context_bench.runner import rebuilt
 
 
 @pytest.fixture(scope="module")

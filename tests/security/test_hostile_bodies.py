@@ -32,13 +32,13 @@ from context_bench.core.tokens import MOST_COUNTED, counter_for
 from context_bench.core.watching import Turn
 from context_bench.core.wire import count_request
 from context_bench.engine.observe import observed
+from context_bench.llm.apart import Apart, Lost
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.wire import StreamReader, parse_request
 from context_bench.reports import watching
 from context_bench.tap import Tap, Watch
-from context_bench.tap.apart import Apart, Lost
 from context_bench.tap.arms import Event
 from context_bench.tap.matching import UNMATCHED
 from context_bench.tap.measuring import Measure

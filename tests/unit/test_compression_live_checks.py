@@ -9,6 +9,7 @@ import pytest
 
 from context_bench.compression import evaluate_compression
 from context_bench.core.compression_figures import figures
+from context_bench.core.roles import roles_in
 from context_bench.datasets import sessions
 from context_bench.reports import build_page
 from context_bench.reports.json_out import render
@@ -54,7 +55,8 @@ def test_order_and_names_change_no_number(twice):
     _, first = twice
     names = {ONE: "zz", AGAIN: "aa"}
     shuffled = random.Random(0).sample(list(first.rows), len(first.rows))
-    again = figures([replace(row, system=names.get(row.system, row.system)) for row in shuffled], margin=0.2)
+    roles = {names.get(name, name): own for name, own in roles_in(first.manifest).items()}
+    again = figures([replace(row, system=names.get(row.system, row.system)) for row in shuffled], margin=0.2, roles=roles)
     one, other = first.compression["systems"][ONE], again["systems"]["zz"]
     for told, wanted in (
         (other["retention"], one["retention"]),

@@ -23,6 +23,8 @@ class Answers:
 class Nothing(Answers):
     def process(self, example):
         return {**example, "response": "no idea"}
+
+ROLES = {"none": "known_bad"}
 """
 
 
@@ -42,7 +44,7 @@ def test_verdicts_pass_and_fail_tests(pytester_run):
         @pytest.mark.context_bench(metric="f1", margin=0.05)
         @pytest.mark.parametrize("right", [True, False])
         def test_mine(context_bench, right):
-            result = context_bench.evaluate([Answers("full"), Answers("mine", right), Nothing("none")], EXAMPLES)
+            result = context_bench.evaluate([Answers("full"), Answers("mine", right), Nothing("none")], EXAMPLES, roles=ROLES)
             found = context_bench.assert_not_worse(result, "mine", baseline="full")
             assert found.verdict == "non-inferior"
             context_bench.assert_at_least(result, "mean_score", 0.99)
@@ -53,7 +55,7 @@ def test_verdicts_pass_and_fail_tests(pytester_run):
 
         def test_earlier_state(context_bench):
             arms = [[Answers("full"), Answers("mine", right), Nothing("none")] for right in (True, False)]
-            before, now = (context_bench.evaluate(each, EXAMPLES) for each in arms)
+            before, now = (context_bench.evaluate(each, EXAMPLES, roles=ROLES) for each in arms)
             context_bench.assert_not_worse(now, "mine", before=before, margin=0.5)
     """)
     assert code == 1, out

@@ -83,7 +83,7 @@ async def _run(options: AgentOptions) -> int:
         }
         bills = None if local else prices  # what local models answer costs nothing
         arms = arms_of(line, options.command, limits, tap=around.tap, prices=bills, identity=options.upstream, **agent)
-        cell = Cell({}, arms, line.baseline, line.controls)
+        cell = Cell({}, arms, line.baseline)
         await require_reachable(specs)
         about = {
             "refused": [f"{one.id}: {one.reason}" for one in tasks.refused],

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from context_bench.cli import completing, faults, files, interrupts, leftovers
-from context_bench.cli.commands import COMMANDS, Commands, built, names_in, no_command, unhide
+from context_bench.cli.commands import Commands, built, in_full, no_command, unhide
 from context_bench.core.allocator import bound_arenas
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 
@@ -135,10 +135,8 @@ def _prepare(args: list[str]) -> list[str]:
     general = {"-h", "--help", "--version", "--install-completion", "--show-completion"}
     if args and args[0] == "--version":
         return ["version"]
-    if args and args[0] not in COMMANDS and args[0] not in general:
-        args = ["run", *args]
-    if args[:1] == ["memory"] and args[1:] and args[1] not in {*names_in("memory"), "-h", "--help"}:
-        args = ["memory", "run", *args[1:]]
+    if args and args[0] not in general:
+        args = in_full(args)
     prepared: list[str] = []
     end = args.index("--") if "--" in args else len(args)  # what follows is another program's
     args, foreign = args[:end], args[end:]

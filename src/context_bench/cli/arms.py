@@ -20,6 +20,7 @@ from context_bench.cli.session import Surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.keys import seed_of
+from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described_cell, of_kind
 from context_bench.llm.keyring import key_in
 
 PLAIN_CONTROLS = ("full", "full#2", "none")
@@ -35,7 +36,6 @@ class Cell:
     labels: dict[str, str]
     arms: list[Any] = field(default_factory=list)
     baseline: str | None = None
-    controls: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -43,9 +43,20 @@ class Cell:
         """The arms' names, in the order given."""
         return [arm.system.name for arm in self.arms]
 
+    @property
+    def controls(self) -> list[str]:
+        """The names of the arms that are there for comparison."""
+        return list(self.manifest()["controls"])
+
     def manifest(self) -> dict[str, Any]:
         """The cell as JSON."""
-        return {"labels": self.labels, "systems": self.names, "baseline": self.baseline, "controls": self.controls}
+        return described_cell(self.labels, {arm.system.name: arm.role for arm in self.arms}, self.baseline)
+
+    def usual_baseline(self, kind: str = "full") -> str | None:
+        """The first arm of a kind, else the first arm; `None` for one arm alone."""
+        if len(self.arms) < 2:
+            return None
+        return of_kind({arm.system.name: arm.role for arm in self.arms}, kind) or self.names[0]
 
 
 def cells(options: RunOptions, around: Surroundings, prices: Any) -> list[Cell]:
@@ -71,7 +82,6 @@ def _cell(maker: ArmMaker) -> Cell:
     sized, cell.notes = sized_controls(maker, names, measured)
     controls = [*(maker.plain_control(name) for name in names if name in PLAIN_CONTROLS), *sized]
     cell.arms = [*measured, *controls]
-    cell.controls = [arm.system.name for arm in controls]
     cell.baseline = _baseline(options, cell, maker.suffix)
     maker.keep_caches_apart(cell.arms)
     return cell
@@ -134,11 +144,13 @@ def _no_size(control: str, partner: str, known: list[str]) -> str:
 def has_size(system: Any) -> bool:
     """Can it be seen what this system leaves of a context? Not of what shortens nothing, nor of a program or reader that just answers."""
     from context_bench.systems.claude_cli import ClaudeCLI
+    from context_bench.systems.compressors.full import Full
+    from context_bench.systems.compressors.none import NoContext
     from context_bench.systems.control import Control
     from context_bench.systems.sentence import SentenceReader
 
     if isinstance(system, Control):
-        return system.compressor.name not in ("full", "none")
+        return not isinstance(system.compressor, Full | NoContext)
     return not isinstance(getattr(system, "system", system), ClaudeCLI | SentenceReader)
 
 
@@ -166,25 +178,24 @@ class ArmMaker:
     def plain_control(self, name: str) -> Any:
         """Passthrough (twice, for the noise floor) or no context at all."""
         client = self._client(self._hop(), name + self.suffix, identity=f"{self.options.upstream or self.options.tap} through full")
-        if name != "none":
-            return self._arm(client)
-        return self._arm(self._control("none", client, name + self.suffix))
+        role = control_role(name, suffix=self.suffix)
+        return self._arm(client if name != "none" else self._control("none", client, name + self.suffix), role=role)
 
     def fixed_control(self, name: str) -> Any:
         """A truncating control with the budget or share given on the command line."""
         options = {"budget": self.options.budget, "keep": self.options.keep}
-        return self._arm(self._control(name, self._inner(name), name + self.suffix, **options))
+        return self._arm(self._control(name, self._inner(name), name + self.suffix, **options), role=control_role(name))
 
     def budgeted_control(self, name: str, partner: str) -> Any:
         """A truncating control that gets, per example, exactly the tokens that `partner` forwarded, or left of the context."""
         full_name = f"{name}@{partner}"
-        return self._arm(self._control(name, self._inner(name), full_name), budget_from=partner)
+        return self._arm(self._control(name, self._inner(name), full_name), budget_from=partner, role=control_role(name, of=partner))
 
     def system(self, spec: str) -> Any:
         """A Python system, or a built-in control given with its own options."""
-        from context_bench.systems.control import system_of
+        from context_bench.systems.control import system_of, system_role
 
-        return self._arm(system_of(spec, inner=self._reader(), suffix=self.suffix))
+        return self._arm(system_of(spec, inner=self._reader(), suffix=self.suffix), role=system_role(spec))
 
     def _reader(self) -> Any:
         """Who answers for systems that only return a context: `--reader`, else the provider; nobody if there is neither."""
@@ -207,10 +218,10 @@ class ArmMaker:
             if hasattr(client, "namespace"):
                 client.namespace = f"arm {number + 100}"
 
-    def _arm(self, system: Any, budget_from: str | None = None) -> Any:
+    def _arm(self, system: Any, budget_from: str | None = None, role: ArmRole = CANDIDATE) -> Any:
         from context_bench.engine import Arm
 
-        return Arm(system=system, budget_from=budget_from, labels={"model": self.model, "shape": self.shape})
+        return Arm(system=system, budget_from=budget_from, role=role, labels={"model": self.model, "shape": self.shape})
 
     def _control(self, name: str, inner: Any, full_name: str, **options: Any) -> Any:
         from context_bench.systems.control import Control, compressor_of
@@ -266,9 +277,7 @@ def _baseline(options: RunOptions, cell: Cell, suffix: str) -> str | None:
         if not wanted:
             raise BadInput(f"--baseline {options.baseline!r} is not a system of this run; it has: {', '.join(names)}")
         return wanted[0]
-    if len(names) < 2:
-        return None
-    return "full" + suffix if "full" + suffix in names else names[0]
+    return cell.usual_baseline()
 
 
 def refuse_equal_names(names: list[str]) -> None:

@@ -3,58 +3,66 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
 
 import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.families import Command, Family, built_in, families
 
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """`place`: module of this package and its function (or group of commands). `about`: the line of the list. `settings`: of its parser."""
-
-    place: str
-    about: str
-    settings: dict[str, Any] = field(default_factory=dict)
-
-
-COMMANDS = {
-    "run": Command("run:command", "Measure proxies and other systems on datasets, with verdicts."),
-    "demo": Command("demo:command", "What this shows, offline: a bundled model, real text, five proxies."),
-    "watch": Command("watch:command", "Your own traffic before and behind a proxy, live.", {"allow_extra_args": True}),
-    "replay": Command("replay:command", "Recorded sessions again, through each proxy."),
-    "agent": Command("agent:command", "Agents on repository tasks, arm against arm.", {"allow_extra_args": True}),
-    "memory": Command("memory:app", "Measure memories: run, doctor, ops, audit."),
-    "compress": Command("compress:app", "What a compressor did to recorded texts and sessions."),
-    "judge": Command("judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
-    "trace": Command("trace:app", "Did an agent read the right code: score, compare."),
-    "compare": Command("compare:command", "Two runs paired by example, with verdicts."),
-    "gate": Command("gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
-    "power": Command("power:command", "How many examples it takes, what yours can show."),
-    "datasets": Command("datasets:command", "What there is to measure on."),
-    "runs": Command("runs:list_runs", "The runs in a store, newest first."),
-    "show": Command("runs:show", "The report of a stored run, in any format."),
-    "view": Command("view:command", "Stored and running runs in the browser, on this machine only."),
-    "diff": Command("diff:command", "What was done to one example's messages, in words."),
-    "plot": Command("plot:command", "A chart of a run as SVG or PNG."),
-    "rescore": Command("runs:rescore", "Judge stored answers again; no system is called."),
-    "export": Command("runs:export", "Everything a run found, for other programs."),
-    "import": Command("importing:command", "Answers that were given elsewhere, as a stored run."),
-    "copy": Command("copying:command", "Runs from one store to another, whole."),
-    "purge": Command("runs:purge", "Remove runs older than an age."),
-    "tap": Command("tap:command", "Record what really reaches a provider."),
-    "serve": Command("serve:command", "Any system or control as a proxy.", {"allow_extra_args": True}),
-    "doctor": Command("doctor:command", "What a proxy speaks, keeps and changes."),
-    "model": Command("model:app", "The bundled small model: fetch it, serve it."),
-    "version": Command("runs:version", "The version of this program."),
+_OWN = {
+    "run": Command("context_bench.cli.run:command", "Measure proxies and other systems on datasets, with verdicts."),
+    "demo": Command("context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."),
+    "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
+    "compare": Command("context_bench.cli.compare:command", "Two runs paired by example, with verdicts."),
+    "gate": Command("context_bench.cli.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
+    "power": Command("context_bench.cli.power:command", "How many examples it takes, what yours can show."),
+    "datasets": Command("context_bench.cli.datasets:command", "What there is to measure on."),
+    "runs": Command("context_bench.cli.runs:list_runs", "The runs in a store, newest first."),
+    "show": Command("context_bench.cli.runs:show", "The report of a stored run, in any format."),
+    "view": Command("context_bench.cli.view:command", "Stored and running runs in the browser, on this machine only."),
+    "diff": Command("context_bench.cli.diff:command", "What was done to one example's messages, in words."),
+    "plot": Command("context_bench.cli.plot:command", "A chart of a run as SVG or PNG."),
+    "rescore": Command("context_bench.cli.runs:rescore", "Judge stored answers again; no system is called."),
+    "export": Command("context_bench.cli.runs:export", "Everything a run found, for other programs."),
+    "import": Command("context_bench.cli.importing:command", "Answers that were given elsewhere, as a stored run."),
+    "copy": Command("context_bench.cli.copying:command", "Runs from one store to another, whole."),
+    "purge": Command("context_bench.cli.runs:purge", "Remove runs older than an age."),
+    "tap": Command("context_bench.cli.tap:command", "Record what really reaches a provider."),
+    "serve": Command("context_bench.cli.serve:command", "Any system or control as a proxy.", {"allow_extra_args": True}),
+    "model": Command("context_bench.cli.model:app", "The bundled small model: fetch it, serve it."),
+    "version": Command("context_bench.cli.runs:version", "The version of this program."),
 }
+
+
+def _listed(families: Iterable[Family]) -> dict[str, Command]:
+    """The platform's commands with those of families, each after the one that it names; a name that is taken stays what it is."""
+    names, commands = list(_OWN), dict(_OWN)
+    for family in families:
+        for name, command in family.commands.items():
+            if name not in commands:
+                names.insert(names.index(command.after) + 1 if command.after in names else len(names), name)
+                commands[name] = command
+    return {name: commands[name] for name in names}
+
+
+#: The commands of this package.
+COMMANDS = _listed(built_in())
+
+
+def commands() -> dict[str, Command]:
+    """Those, and the commands of families that installed packages bring."""
+    known = families()
+    return COMMANDS if known == built_in() else _listed(known)
+
+
+def find(name: str) -> Command | None:
+    """The command of that name. Packages are asked only about a name that is none here and no option."""
+    return COMMANDS.get(name) or (None if name.startswith("-") else commands().get(name))
 
 
 class Commands(TyperGroup):
@@ -62,42 +70,56 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of the table."""
-        return list(COMMANDS)
+        return list(commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, built now."""
-        return built(cmd_name) if cmd_name in COMMANDS else None
+        return built(cmd_name) if find(cmd_name) is not None else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.about) for name, command in COMMANDS.items()])
+            formatter.write_dl([(name, command.about) for name, command in commands().items()])
 
 
 def built(name: str) -> click.Command:
     """The parser of one command or group of commands."""
-    module, _, attribute = COMMANDS[name].place.partition(":")
-    found = getattr(import_module(f"context_bench.cli.{module}"), attribute)
+    command = find(name)
+    if command is None:
+        raise UnknownName("command", name, commands())
+    module, _, attribute = command.place.partition(":")
+    found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         group = get_group(found)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, context_settings=COMMANDS[name].settings)(found)
+    alone.command(name, context_settings=dict(command.settings))(found)
     return get_command(alone)
 
 
 def names_in(name: str) -> set[str]:
     """The commands of a group of commands."""
-    group = built(name) if COMMANDS[name].place.endswith(":app") else None
+    command = find(name)
+    group = built(name) if command is not None and command.place.endswith(":app") else None
     return set(group.commands) if isinstance(group, TyperGroup) else set()
+
+
+def in_full(args: Sequence[str]) -> list[str]:
+    """A line with the command that it leaves out: `run`, or the one that its group means without a word."""
+    command = find(args[0])
+    if command is None:
+        return ["run", *args]
+    if command.default and args[1:] and args[1] not in {*names_in(args[0]), "-h", "--help"}:
+        return [args[0], command.default, *args[1:]]
+    return list(args)
 
 
 def no_command(args: Sequence[str]) -> BadInput | None:
     """The fault of a line whose first word, or second where the first is a group, is no command; `None` if there is none."""
     words = [*args[:2], "", ""]
-    group = words[0] if words[0] in COMMANDS else None
-    asked, known = (words[1], sorted(names_in(group)) if words[1] else []) if group else (words[0], list(COMMANDS))
+    group = words[0] if find(words[0]) is not None else None
+    asked, known = (words[1], sorted(names_in(group)) if words[1] else []) if group else (words[0], list(commands()))
     if not asked or asked.startswith("-") or not known or asked in known:
         return None
     near = difflib.get_close_matches(asked, known, n=2)

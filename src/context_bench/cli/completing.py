@@ -144,9 +144,10 @@ def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
     def named(_: Any) -> Iterable[str]:
         from importlib import import_module
 
+        from context_bench.core.families import brought
         from context_bench.core.registry import registry
 
-        return sorted({*import_module(place).BUILTINS, *registry.names(kind)})
+        return sorted({*import_module(place).BUILTINS, *brought(kind), *registry.names(kind)})
 
     return named
 
@@ -159,9 +160,10 @@ def _systems(context: Any) -> list[str]:
         from context_bench.systems.memories import BUILTINS, SCHEMES
 
         return sorted({*BUILTINS, *registry.names("memory")}) + [f"{scheme}:" for scheme in SCHEMES]
+    from context_bench.core.families import brought
     from context_bench.systems.compressors import ADAPTED, COMPRESSORS
 
-    return sorted({*COMPRESSORS, *ADAPTED, *registry.names("system")})
+    return sorted({*COMPRESSORS, *ADAPTED, *brought("system"), *registry.names("system")})
 
 
 def _controls(_: Any) -> list[str]:
@@ -181,9 +183,9 @@ def _formats(_: Any) -> list[str]:
 
 def _exports(context: Any) -> list[str]:
     """Forms of an export."""
-    from context_bench.cli.exporting import WRITERS
+    from context_bench.cli import exporting
 
-    return [*(each for each in _formats(context) if each != "table"), *WRITERS]
+    return [*(each for each in _formats(context) if each != "table"), *exporting.formats()]
 
 
 def _kinds(_: Any) -> list[str]:

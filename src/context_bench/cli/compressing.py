@@ -18,6 +18,7 @@ from context_bench.cli.session import Surroundings, carry_out, money_limit, surr
 from context_bench.core.errors import BadInput
 from context_bench.core.probes import PROBE_TYPES, ProbeType
 from context_bench.core.records import Call
+from context_bench.core.roles import control_role
 from context_bench.llm.keyring import key_in
 
 #: What every table has beside the systems; the last two in the size of each system.
@@ -190,19 +191,23 @@ def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls:
     from context_bench.engine import Arm
     from context_bench.systems.compressing import Compressing
     from context_bench.systems.compressing_proxy import SizedByProxy
+    from context_bench.systems.control import system_role
 
     reader, tapped = responder(options, around, prices), around.tap is not None
     proxies = _proxies(options, around, prices)
     systems = [Compressing(_compressor(options, around, prices, spec), reader, name=_name(spec), tapped=tapped) for spec in options.system]
+    of_systems = map(system_role, options.system)
     fixed = [name for name in controls if name not in _SIZED]
     sizes = [name for name in controls if name in _SIZED]
     cell = Cell({"model": "no model" if options.responder == "sentence" else options.model[0], "shape": "session"})
     floors = [Compressing(name.partition("#")[0], reader, name=name, tapped=tapped) for name in fixed if name not in options.system]
     sized = [Compressing(name, reader, partner=system, tapped=tapped) for system in systems for name in sizes if name != system.name]
     behind = [SizedByProxy(name, reader, proxy.name, tapped=tapped) for proxy in proxies for name in sizes]
-    cell.arms = [Arm(system=each) for each in [*proxies, *systems, *floors, *sized]]
-    cell.arms += [Arm(system=each, budget_from=each.matches) for each in behind]
-    cell.controls = [each.name for each in [*floors, *sized, *behind]]
+    cell.arms = [Arm(system=each) for each in proxies]
+    cell.arms += [Arm(system=each, role=role) for each, role in zip(systems, of_systems, strict=True)]
+    cell.arms += [Arm(system=each, role=control_role(each.name)) for each in floors]
+    cell.arms += [Arm(system=each, role=control_role(each.compressor.name, of=each.partner.name)) for each in sized if each.partner]
+    cell.arms += [Arm(system=each, role=control_role(each.compressor.name, of=each.matches), budget_from=each.matches) for each in behind]
     refuse_equal_names(cell.names)
     cell.baseline = _baseline(options, cell)
     return cell
@@ -253,9 +258,7 @@ def _baseline(options: CompressOptions, cell: Cell) -> str | None:
         if options.baseline not in cell.names:
             raise BadInput(f"--baseline {options.baseline!r} is not a system of this run; it has: {', '.join(cell.names)}")
         return options.baseline
-    if len(cell.names) < 2:
-        return None
-    return "full" if "full" in cell.names else cell.names[0]
+    return cell.usual_baseline()
 
 
 def _name(spec: str) -> str:
@@ -320,3 +323,17 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
         if "score_field" not in options.model_fields_set:
             options.score_field = "rubric_overall"
     return [*made, *(build("evaluator", spec, BUILTINS, lambda found: hasattr(found, "score")) for spec in options.evaluator)]
+
+
+def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
+    """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
+    from context_bench.cli.judging import judge_of
+    from context_bench.evaluators import AnswerQuality, LLMJudge
+
+    named = {spec.partition(":")[0] for spec in asked.evaluator}
+    unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]
+    chosen = [each for each in made if not isinstance(each, tuple(unasked))]
+    if asked.judge_url and not named & {"llm_judge", "rubric_judge"}:
+        model = asked.judge_model if "judge_model" in asked.model_fields_set else None
+        chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env, limits=asked))
+    return chosen

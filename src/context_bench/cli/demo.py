@@ -18,6 +18,7 @@ from context_bench.cli import interrupts
 from context_bench.cli.defaults import DEFAULT_STORE
 from context_bench.cli.flags import own, takes
 from context_bench.cli.options import StoredOptions
+from context_bench.core.roles import CANDIDATE, control_role, described_cell
 
 TITLE = "what the instrument can see"
 QUESTIONS = 24
@@ -147,11 +148,11 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
 
         labels = {"model": MODEL, "shape": "plain-user"}
         names = list(PROXIES)
-        controls = ["full", "full#2", "none", "random_drop", "head_tail"]
-        alone = {"labels": labels, "systems": ["evidence"], "baseline": None, "controls": []}
+        alone = described_cell(labels, {"evidence": CANDIDATE}, None)
+        roles = {name: CANDIDATE if name == "bm25" else control_role(name) for name in names}
         await ask(f"{run}-responder", [Arm(system=EvidenceOnly(client("evidence", "full")))], alone)
         arms = [Arm(system=client(name, name), every=3 if name == "full#2" else 1, labels=labels) for name in names]
-        executed = await ask(run, arms, {"labels": labels, "systems": names, "baseline": "full", "controls": controls})
+        executed = await ask(run, arms, described_cell(labels, roles, "full"))
     metrics = [MeanScore("f1"), PassRate(0.5, "f1"), CompressionRatio(), CostOfPass(0.5, "f1"), Latency()]
     result = collect(store, executed.run_id, metrics)
     _add_responder_card(result, store, run)
@@ -190,9 +191,7 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
     from context_bench.engine.summary import summarise
 
     alone = f"{run}-responder"
-    found = summarise(
-        lambda name: rows(store, alone, name), ["evidence"], [], score_field="f1", baseline=None, margin=None, seed=0, controls=[]
-    )
+    found = summarise(lambda name: rows(store, alone, name), ["evidence"], [], score_field="f1", baseline=None, margin=None, seed=0)
 
     def score(estimates: dict[str, dict[str, Any]], system: str) -> dict[str, Any] | None:
         estimate = estimates.get(system, {}).get("f1")
@@ -237,7 +236,7 @@ async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
             manifest={
                 "title": "roles",
                 "options": {"seed": 0},
-                "cells": [{"labels": {"shape": "openai-agent"}, "systems": list(urls), "baseline": None, "controls": []}],
+                "cells": [described_cell({"shape": "openai-agent"}, dict.fromkeys(urls, CANDIDATE), None)],
             },
             settings=RunSettings(seed=0),
             recorder=tap,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
+from context_bench.core.roles import control_role, described_cell
 from context_bench.systems.compressing import Compressing
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _once(data: Any) -> list[Example]:
 
 def _manifest(options: CompressOptions, data: Any) -> dict[str, Any]:
     return {
-        "cells": [{"labels": {}, "systems": list(_ARMS), "baseline": "full", "controls": list(_ARMS)}],
+        "cells": [described_cell({}, {name: control_role(name) for name in _ARMS}, "full")],
         "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": "probe_score"},
         "datasets": [data.manifest()],
         "options": options.model_dump(mode="json", exclude={"store", "out", "output", "quiet", "run", "resume", "dry_run"}),

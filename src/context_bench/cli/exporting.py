@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.cli.files import destination, say
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.families import Export, families, families_of
 
 if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
@@ -49,11 +50,14 @@ class Damage:
 
 
 def export_rows(store: Any, record: Any, format: str, out: Path | None, system: str | None) -> None:  # noqa: A002
-    """Write a stored run, or one of its systems, as `jsonl`, `parquet`, `inspect`, `memory` or `results`."""
+    """Write a stored run, or one of its systems, in one of `formats()`."""
     if system is not None and system not in record.systems:
         raise UnknownName("system", system, record.systems)
     damage = Damage()
-    WRITERS[format](store, record, out, system, damage)
+    if format in _WRITERS:
+        _WRITERS[format](store, record, out, system, damage)
+    else:
+        _of_family(format, _exports()[format], (store, record), out, system, damage)
     damage.say()
 
 
@@ -118,40 +122,36 @@ def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
     return lambda row: row.dataset == facts.dataset
 
 
-def _memory(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
-    """Of a run of memories, for each question what was found, with its evidence, the answer and the scores."""
-    import json
-
-    from context_bench import __version__
+def _of_family(format: str, export: Export, run: tuple[Any, Any], out: Path | None, system: str | None, damage: Damage) -> None:  # noqa: A002
+    """A form that only runs of one family have."""
     from context_bench.cli.runs import result_of
-    from context_bench.reports.memory_out import memory_summary
     from context_bench.runner import answered
 
+    store, record = run
     result = result_of(store, record)
-    if not result.manifest.get("memory"):
-        raise BadInput(f"run {record.name} measured no memories (context-bench memory does); --format json has what it found")
-    names = [system] if system else record.systems
-    found = [memory_summary(result, name, damage.of(answered(store, record.id, name)), __version__) for name in names]
+    if not any(format in family.exports for family in families_of(result.manifest)):
+        raise BadInput(f"run {record.name} {export.refusal}")
+
+    def answers(name: str | None) -> Iterator[Answered]:
+        return damage.of(answered(store, record.id, name))
+
     with destination(out) as stream:
-        stream.write(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
-        stream.write("\n" if out is None else "")
+        export.write(result, answers, [system] if system else None, stream)
+        stream.write("\n" if out is None and export.newline else "")
 
 
-def _results(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
-    """Of a run of compressors everything its report is made of: probes, answers, scores, each compressed text once."""
-    from context_bench.cli.runs import result_of
-    from context_bench.reports.compression.results import write_results
-    from context_bench.runner import answered
-
-    result = result_of(store, record)
-    if not result.manifest.get("compression"):
-        raise BadInput(f"run {record.name} compressed no sessions (context-bench compress run does); --format jsonl has its rows")
-    with destination(out) as stream:
-        write_results(result, damage.of(answered(store, record.id, system)), stream)
-
-
-WRITERS: dict[str, Callable[[Any, Any, Path | None, str | None, Damage], None]] = {
-    **{"jsonl": _jsonl, "parquet": _parquet, "inspect": _inspect},
-    "memory": _memory,
-    "results": _results,
+#: Forms that every run has.
+_WRITERS: dict[str, Callable[[Any, Any, Path | None, str | None, Damage], None]] = {
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "inspect": _inspect,
 }
+
+
+def _exports() -> dict[str, Export]:
+    return {name: export for family in families() for name, export in family.exports.items()}
+
+
+def formats() -> list[str]:
+    """Every form of whole rows."""
+    return [*_WRITERS, *_exports()]

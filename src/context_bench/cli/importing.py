@@ -15,6 +15,7 @@ from context_bench.cli.flags import own, takes
 from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_file, stable_hash
+from context_bench.core.roles import CANDIDATE, described_cell
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example
@@ -125,7 +126,7 @@ class _Import:
         return {
             "options": {"seed": 0, "trials": self.trials, "score_field": score, "threshold": 0.7},
             "datasets": [{"name": name, "source": "imported"} for name in names],
-            "cells": [{"labels": {}, "systems": systems, "baseline": systems[0] if len(systems) > 1 else None, "controls": []}],
+            "cells": [described_cell({}, dict.fromkeys(systems, CANDIDATE), systems[0] if len(systems) > 1 else None)],
             "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": score},
             "imported": self.about,
             "notes": [f"Imported from {files}: answers, times and tokens are as recorded there; what was sent could not be observed."],

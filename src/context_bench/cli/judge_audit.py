@@ -17,6 +17,7 @@ from context_bench.core.blinding import MarkRates, mark_rates
 from context_bench.core.calibrating import family_of, same_family, self_preference
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.pairwise import PairVerdict, PairwiseSummary, pairwise_summary
+from context_bench.core.roles import roles_in
 from context_bench.llm.keyring import key_in
 from context_bench.reports.text import visible
 
@@ -67,7 +68,8 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
             chosen = [one.item for one in sample(found.outputs, options.items, options.seed)]
             with under_limits(limits):
                 pairs = _pair_judge(found, judge, asked, options, limits)
-                interrupts.run(_carry_out(judge, pairs, chosen, methods_of(found.systems, methods), options, audit))
+                described = methods_of(found.systems, methods, roles_in(found.record.manifest, found.systems))
+                interrupts.run(_carry_out(judge, pairs, chosen, described, options, audit))
             calls = judge.stats.plus(pairs.stats)
             _print_audit(judge.model, calls, audit, options)
             told |= {"judge": judge.fingerprint(), "calls": calls.as_dict(), **audit.as_dict(), "faults": audit.faults}

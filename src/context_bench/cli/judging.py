@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.blinding import opaque_id
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
+from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
@@ -188,9 +189,9 @@ def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(again[-1] if again else own[-1]["fingerprint"] if own else {})
 
 
-def methods_of(systems: Sequence[str], told: Mapping[str, str]) -> dict[str, str]:
+def methods_of(systems: Sequence[str], told: Mapping[str, str], roles: Mapping[str, ArmRole]) -> dict[str, str]:
     """System → what it does, where that is known: as told, else for methods built in. Descriptions that two share tell nothing apart."""
-    known = {name: told.get(name) or METHODS.get(name.partition("@")[0].partition(":")[0].partition("#")[0]) for name in systems}
+    known = {name: told.get(name) or METHODS.get(roles.get(name, CANDIDATE).kind or "") for name in systems}
     found: dict[str, str] = {}
     for name, text in known.items():
         if text and text not in found.values():

@@ -98,7 +98,6 @@ async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cel
             if options.controls != DEFAULT:
                 raise BadInput(told)
             cell.arms = [one for one in cell.arms if one not in left]
-            cell.controls = [name for name in cell.controls if name not in names]
             cell.notes.append(told)
         for note in cell.notes:
             say(note)

@@ -12,10 +12,13 @@ from context_bench.cli.files import say
 from context_bench.cli.options import MemoryOptions
 from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.registry import registry
+from context_bench.core.roles import ArmRole
 from context_bench.llm.keyring import key_in
 
 #: What a report needs to be read: what nothing, chance and everything score on these very questions.
 FLOORS = ("none", "random", "full_context", "oracle")
+WORDS = "bm25"  # search by words: what others are compared with where nobody reads
 
 #: Tokens that fit the bundled model's window of 8,192 beside its worked examples, a question and an answer; and what dates on hits add.
 READABLE, DATED = 7_600, 1.35
@@ -255,12 +258,19 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
             reader = _reader(options, reads_at, prices, key, around.limiter(reads_at))
         probes = 0 if floor else options.probes
         bridge = Bridge(memory, reader=reader, k=options.k[-1], probes=probes, name=_name(spec))
-        cell.arms.append(Arm(system=bridge))
-        if floor:
-            cell.controls.append(bridge.name)
+        cell.arms.append(Arm(system=bridge, role=_role(spec, floor)))
     refuse_equal_names(cell.names)
     cell.baseline = _baseline(options, cell, reads=own_reader is not None or reads_at is not None)
     return cell
+
+
+def _role(spec: str, floor: bool) -> ArmRole:
+    """The role of a memory. A floor or ceiling that was asked for with --system is under test, and is still of its kind."""
+    own = spec == _name(spec) and registry.find("memory", spec) is not None
+    kind = _name(spec) if _name(spec) in (*FLOORS, WORDS) and not own else None
+    if kind == "none":
+        return ArmRole("known_bad", kind)
+    return ArmRole("control" if floor else "candidate", kind)
 
 
 def _answering(options: MemoryOptions, reads_at: str | None) -> str:
@@ -308,10 +318,7 @@ def _baseline(options: MemoryOptions, cell: Cell, *, reads: bool) -> str | None:
         if options.baseline not in cell.names:
             raise BadInput(f"--baseline {options.baseline!r} is not a memory of this run; it has: {', '.join(cell.names)}")
         return options.baseline
-    if len(cell.names) < 2:
-        return None
-    usual = "full_context" if reads else "bm25"  # how well a whole conversation is ranked says nothing
-    return usual if usual in cell.names else cell.names[0]
+    return cell.usual_baseline("full_context" if reads else WORDS)  # how well a whole conversation is ranked says nothing
 
 
 def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: bool, accounts: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from context_bench.cli.options import ProxyOptions, ReplayOptions
 from context_bench.cli.session import Surroundings, carry_out, surroundings
 from context_bench.cli.upstream import is_local
 from context_bench.core.errors import BadInput
+from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.llm.keyring import key_in
 
 TAP_PORT = "9090"
@@ -96,7 +97,6 @@ def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) 
     for name in options.controls or []:
         assert around.hop is not None, "controls bring a passthrough hop"
         cell.arms.append(_arm(options, around, prices, wire, around.hop, name, None))
-        cell.controls.append(name)
     cell.baseline = PASSTHROUGH[0] if options.controls else None
     refuse_equal_names(cell.names)
     return cell
@@ -120,5 +120,6 @@ def _arm(options: ReplayOptions, around: Surroundings, prices: Any, wire: str, u
             limiter=around.limiter(url),
             version=proxy.version if proxy else None,
             identity=None if proxy else f"{options.upstream or options.tap} through full",
-        )
+        ),
+        role=CANDIDATE if proxy else control_role(name),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from context_bench.cli import interrupts
 from context_bench.cli.files import harmless, replacing, say
+from context_bench.core.families import families_of, named_controls
 
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
@@ -20,7 +21,8 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
         write(result, output, harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout, **options)
-        sys.stdout.write(_by_type(result) if output == "table" else "")
+        own = families_of(result.manifest) if output == "table" else []
+        sys.stdout.write("".join(family.sections.below(result) for family in own))
         return
     with replacing(out, "w", encoding="utf-8", newline="") as file:
         write(result, output, file, **options)
@@ -33,16 +35,6 @@ def terminal() -> dict[str, Any]:
         return {"width": None, "color": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return {"width": min(120, shutil.get_terminal_size().columns), "color": not plain}
-
-
-def _by_type(result: Any) -> str:
-    """The documented table of a memory run, below its report."""
-    if not result.manifest.get("memory"):
-        return ""
-    from context_bench.reports.memory import per_qa_type
-
-    field = (result.manifest.get("margin") or {}).get("score_field") or "f1"
-    return f"\n{found}" if (found := per_qa_type(result.summary, field)) else ""
 
 
 def reused(counts: dict[str, Any]) -> str:
@@ -76,7 +68,7 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
     """
     if not any(result.failures.values()):
         return False  # no need to read all rows for it
-    cells = (result.manifest.get("cells") or []) if result.manifest.get("memory") else []
+    cells = (result.manifest.get("cells") or []) if named_controls(result.manifest) else []
     floors = {name for cell in cells for name in cell.get("controls") or []}
     rows: dict[str, int] = {}
     failed: dict[str, int] = {}

@@ -126,22 +126,16 @@ def rescore(
 
 
 def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[Any]:
-    """What stored answers are judged by again. Answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
+    """The evaluators that judge stored answers again: those asked for, as the run's family changes them."""
     from context_bench.cli import parts
+    from context_bench.core.families import families_of
+    from context_bench.core.plugins import load_object
 
     made = parts.evaluators(asked, [], prices, accounts)
-    if not record.manifest.get("compression"):
-        return made
-    from context_bench.cli.judging import judge_of
-    from context_bench.evaluators import AnswerQuality, LLMJudge
-
-    named = {spec.partition(":")[0] for spec in asked.evaluator}
-    unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]
-    chosen = [each for each in made if not isinstance(each, tuple(unasked))]
-    if asked.judge_url and not named & {"llm_judge", "rubric_judge"}:
-        model = asked.judge_model if "judge_model" in asked.model_fields_set else None
-        chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env, limits=asked))
-    return chosen
+    for family in families_of(record.manifest):
+        if family.judges:
+            made = load_object(family.judges)(asked, record, made)
+    return made
 
 
 @takes(
@@ -162,13 +156,13 @@ def export(
     from context_bench.cli.reporting import write_report
     from context_bench.runner import details
 
-    if system is not None and format not in exporting.WRITERS:
-        raise BadInput(f"--system goes with {', '.join(exporting.WRITERS)}; --format {format} is a report of the whole run")
+    if system is not None and format not in exporting.formats():
+        raise BadInput(f"--system goes with {', '.join(exporting.formats())}; --format {format} is a report of the whole run")
     if canonical and format != "json":
         raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
     with _opened(store) as opened:
         record = _find(opened, run)
-        if format in exporting.WRITERS:
+        if format in exporting.formats():
             exporting.export_rows(opened, record, format, out, system)
             return 0
         more = {"canonical": True} if canonical else {}

@@ -15,15 +15,14 @@ from context_bench.core.probes import PROBE_TYPES
 from context_bench.core.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
 from context_bench.core.retention import Lift, RetentionIndex, lifts, retention_index, rubric_level
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in
 from context_bench.core.rowfacts import score
 from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.core.stats.components import Components, Observation, components
 
-FULL, NONE, TRUNCATION = "full", "none", "head_tail"
 #: Scores from 0 to 5; all others are from 0 to 1.
 _RATINGS = re.compile(r"rubric_overall|probe_rating|rubric_.*")
 _TAIL = re.compile(r"(?:~\d+)?(?:/(\d+))?$")
-_FIXED = ("full", "full#2", "none")
 
 
 @dataclass(slots=True)
@@ -31,6 +30,7 @@ class Own:
     """What the rows of one system say."""
 
     system: str
+    role: ArmRole = CANDIDATE
     scores: Scored = field(default_factory=Scored)
     contradictions: Scored = field(default_factory=Scored)
     dimensions: dict[str, Scored] = field(default_factory=dict)
@@ -90,7 +90,9 @@ def add_compression(
     metric = score_field_of(result)
     seed = (result.manifest.get("options") or {}).get("seed") or 0
     margin = next((each.margin for each in result.comparisons), None)
-    result.compression = figures(result.rows, metric, margin=margin, seed=seed) | {"about": dict(about)}
+    result.compression = figures(result.rows, metric, margin=margin, seed=seed, roles=roles_in(result.manifest, result.summary)) | {
+        "about": dict(about)
+    }
     for each in result.lifts:
         result.compression["systems"][each.system]["lift"] = plain(each)
     if answers is not None:
@@ -111,12 +113,19 @@ def score_field_of(result: Result) -> str:
     return told or "probe_score"
 
 
-def figures(rows: Iterable[EvalRow], metric: str = "probe_score", *, margin: float | None = None, seed: int = 0) -> dict[str, Any]:
+def figures(
+    rows: Iterable[EvalRow],
+    metric: str = "probe_score",
+    *,
+    margin: float | None = None,
+    seed: int = 0,
+    roles: Mapping[str, ArmRole] | None = None,
+) -> dict[str, Any]:
     """All figures as JSON values: by system under `systems`, then `curves`, `bd_rates`, `front`. What cannot be said is absent."""
     dimensions = [dimension.id for dimension in default_rubric().dimensions]
     found: dict[str, Own] = {}
     for row in rows:
-        found.setdefault(row.system, Own(row.system)).add(row, metric, dimensions)
+        found.setdefault(row.system, Own(row.system, (roles or {}).get(row.system, CANDIDATE))).add(row, metric, dimensions)
     scale = HIGHEST if _RATINGS.fullmatch(metric) else 1.0
     told = {name: _of_system(own, found, scale, seed) for name, own in found.items()}
     for each in _lifts(found, metric, margin, seed):
@@ -155,13 +164,19 @@ def _mean(scores: Scored, kind: str | None, scale: float) -> Any:
     return estimate(list(chosen.values()), [scores.clusters[key] for key in chosen], high=scale) if chosen else None
 
 
-def _end(found: Mapping[str, Own], name: str) -> Own | None:
-    alias = {FULL: "passthrough", NONE: "tail_only"}
-    return found.get(name) or found.get(alias.get(name, ""))
+def _end(found: Mapping[str, Own], kinds: tuple[str, ...]) -> Own | None:
+    """The arm with all of the history, or with none of it."""
+    names = (of_kind({name: own.role for name, own in found.items()}, kind) for kind in kinds)
+    return next((found[name] for name in names if name is not None), None)
+
+
+def _sized(found: Mapping[str, Own], kind: str, of: str) -> Own | None:
+    """The arm of this kind in the size of another."""
+    return next((own for own in found.values() if own.role.kind == kind and own.role.of == of), None)
 
 
 def _index(own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: str | None = None) -> RetentionIndex | None:
-    full, none = _end(found, FULL), _end(found, NONE)
+    full, none = _end(found, WHOLE), _end(found, NOTHING)
     if full is None or none is None or own in (full, none):
         return None
     values = [each.scores.values for each in (own, full, none)]
@@ -173,10 +188,10 @@ def _index(own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: st
 def _lifts(found: Mapping[str, Own], metric: str, margin: float | None, seed: int) -> list[Comparison]:
     pairs = []
     for name, own in found.items():
-        cut = found.get(f"{TRUNCATION}@{name}")
+        cut = _sized(found, "head_tail", name)
         if cut is None:
             continue
-        bad = [each for each in (_end(found, NONE), found.get(f"random_drop@{name}")) if each is not None]
+        bad = [each for each in (_end(found, NOTHING), _sized(found, "random_drop", name)) if each is not None]
         values = [each.scores.values for each in (own, cut, *bad)]
         shared = [key for key in values[0] if all(key in value for value in values)]
         one, other, *known = ([value[key] for key in shared] for value in values)
@@ -233,7 +248,7 @@ def _asked(own: Own | None) -> list[Asked]:
 def _drift(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> Drift | None:
     if max((cycle for _, cycle in own.places.values()), default=1) < 2:
         return None
-    return drift(_asked(own), _asked(_end(found, FULL)), _asked(_end(found, NONE)), scale=scale, seed=seed)
+    return drift(_asked(own), _asked(_end(found, WHOLE)), _asked(_end(found, NOTHING)), scale=scale, seed=seed)
 
 
 def _variance(own: Own) -> Components | None:
@@ -244,10 +259,10 @@ def _variance(own: Own) -> Components | None:
 
 def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[float], list[Hashable]] | None:
     """Systems by family on the probes that all of them and full history have."""
-    full = _end(found, FULL)
+    full = _end(found, WHOLE)
     families: dict[str, list[Own]] = {}
     for name, own in found.items():
-        if name not in _FIXED and "@" not in name:
+        if not own.role.is_control:
             families.setdefault(family_of(name), []).append(own)
     several = [own for each in families.values() if len(each) > 1 for own in each]
     if full is None or not several:
@@ -274,7 +289,7 @@ def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
     """Who is best in tokens kept and score together, and in what share of redrawn sessions. The noise floor, full again, aside."""
     from context_bench.core.stats.pareto import front_shares
 
-    chosen = [own for name, own in found.items() if not name.endswith("#2")]
+    chosen = [own for own in found.values() if own.role.role != "noise_floor"]
     values = [own.scores.values for own in chosen]
     shared = [
         key

@@ -7,11 +7,13 @@ from typing import Any
 
 from context_bench.core.memory_figures import Harm, Scored, harm, scored
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
+from context_bench.core.roles import ArmRole, of_kind
 from context_bench.core.setups import standing
 
 _EASY = 0.5  # recall of random picks from which finding something is no achievement
 _WEAK = 0.7  # score with exactly the evidence below which losses are more the reader's than a memory's
 _RANK = ("mrr", "session_mrr")
+_ENDS = ("none", "random", "full_context", "oracle")  # kinds of floors and ceilings
 
 
 def memory_notes(
@@ -21,25 +23,26 @@ def memory_notes(
     score_field: str | None = None,
     setups: Sequence[SetupRecord] = (),
     threshold: float = 0.7,
+    roles: Mapping[str, ArmRole],
 ) -> list[str]:
     """Sentences for the head of a report, the gravest first.
 
     `about` is what the run's manifest says of it: `k` (list; the last is what memories were asked for), `reader` (whether anybody
-    answered), `floors` (names of arms that are floors or ceilings; `none`, `random`, `full_context`, `oracle` are known by name).
+    answered). `roles`: floors and ceilings are all controls, and all arms of a kind (`none`, `random`, `full_context`, `oracle`).
     `score_field`: the answers' score. Says: haystacks that `k` empties; random picks that do as well or nearly everything; a reader too
     weak to show anything; a whole conversation that does no worse; what could not be scored; harm.
     """
     ks = [int(k) for k in about.get("k") or ()]
-    floors = {"none", "random", "full_context", "oracle", *map(str, about.get("floors") or ())}
     names = [*(f"{level}recall_at_{k}" for k in ks for level in ("", "session_")), *_RANK, "hit_count", "retrieved_tokens"]
     if score_field and score_field not in names:
         names.append(score_field)
     found = {system: scored(rows, names) for system, rows in rows_by_system.items()}
-    memories = [system for system in found if system not in floors]
+    memories = [system for system in found if not (roles[system].is_control or roles[system].kind in _ENDS)]
+    ends = {kind: found[name] for kind in _ENDS if (name := of_kind(roles, kind)) is not None and name in found}
     answers = score_field if about.get("reader", True) and score_field and "recall_at_" not in score_field else None
-    notes = [*_emptied(ks, setups, memories or list(found)), *_against_chance(found, memories, ks)]
+    notes = [*_emptied(ks, setups, memories or list(found)), *_against_chance(found, ends, memories, ks)]
     if answers:
-        notes += [*_reader(found, answers), *_whole(found, memories, answers), *_harms(found, memories, answers, threshold)]
+        notes += [*_reader(ends, answers), *_whole(found, ends, memories, answers), *_harms(found, roles, memories, answers, threshold)]
     return [*notes, *_unscored(found, memories)]
 
 
@@ -72,17 +75,19 @@ def _emptied(ks: Sequence[int], setups: Sequence[SetupRecord], systems: Sequence
     ]
 
 
-def _against_chance(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], ks: Sequence[int]) -> list[str]:
+def _against_chance(
+    found: Mapping[str, Mapping[str, Scored]], ends: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], ks: Sequence[int]
+) -> list[str]:
     """Random picks: how far they get, and which memories are not shown to be better."""
     named = [f"{level}recall_at_{ks[-1]}" for level in ("", "session_")] if ks else []
-    name = next((name for name in named if name in found.get("random", {})), None)
-    mean = found["random"][name].mean() if name else None
+    name = next((name for name in named if name in ends.get("random", {})), None)
+    mean = ends["random"][name].mean() if name else None
     if name is None or mean is None:
         return []
     notes = []
     if mean.value >= _EASY:
         notes.append(f"Random picks reach {name} = {_text(mean)}: at this k finding the evidence is little of an achievement.")
-    notes += _no_better(found, memories, name, found["random"][name], f"random picks ({_text(mean)})")
+    notes += _no_better(found, memories, name, ends["random"][name], f"random picks ({_text(mean)})")
     return notes
 
 
@@ -113,9 +118,9 @@ def _those(
 # --- the reader ---
 
 
-def _reader(found: Mapping[str, Mapping[str, Scored]], answers: str) -> list[str]:
+def _reader(ends: Mapping[str, Mapping[str, Scored]], answers: str) -> list[str]:
     """With exactly the evidence: what the reader can show at all."""
-    given = found.get("oracle", {}).get(answers)
+    given = ends.get("oracle", {}).get(answers)
     mean = given.mean() if given else None
     if given is None or mean is None:
         return []
@@ -125,7 +130,7 @@ def _reader(found: Mapping[str, Mapping[str, Scored]], answers: str) -> list[str
             f"With exactly the evidence the reader reaches only {answers} = {_text(mean)}: what memories lose below that is the reader's "
             "or the questions' fault, and differences between memories come out too small."
         )
-    nothing = found.get("none", {}).get(answers)
+    nothing = ends.get("none", {}).get(answers)
     gain = given.against(nothing) if nothing else None
     if gain is not None and (gain.value <= 0 if gain.low is None else gain.low <= 0):
         notes.append(
@@ -134,13 +139,15 @@ def _reader(found: Mapping[str, Mapping[str, Scored]], answers: str) -> list[str
     return notes
 
 
-def _whole(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], answers: str) -> list[str]:
+def _whole(
+    found: Mapping[str, Mapping[str, Scored]], ends: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], answers: str
+) -> list[str]:
     """The whole conversation fits, and is not beaten."""
-    given = found.get("full_context", {}).get(answers)
+    given = ends.get("full_context", {}).get(answers)
     mean = given.mean() if given else None
     if given is None or mean is None:
         return []
-    nothing = found.get("none", {}).get(answers)
+    nothing = ends.get("none", {}).get(answers)
     gain, floor = (given.against(nothing), nothing.mean()) if nothing else (None, None)
     if gain is not None and floor is not None and gain.value <= 0:
         return [
@@ -148,7 +155,7 @@ def _whole(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], a
             "is no ceiling here, and being better than it is no achievement; look at the oracle."
         ]
     names = _those(found, memories, answers, given, lambda difference: difference.value <= 0)
-    length = found["full_context"].get("retrieved_tokens")
+    length = ends["full_context"].get("retrieved_tokens")
     tokens = f" ({sum(length.values.values()) / len(length.values):,.0f} tokens a question)" if length and length.values else ""
     if not names:
         return []
@@ -158,17 +165,23 @@ def _whole(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], a
     ]
 
 
-def _harms(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], answers: str, threshold: float) -> list[str]:
-    changes = [each for each in harms(found, memories, answers, threshold) if each.harmed.value > 0]
+def _harms(
+    found: Mapping[str, Mapping[str, Scored]], roles: Mapping[str, ArmRole], memories: Sequence[str], answers: str, threshold: float
+) -> list[str]:
+    changes = [each for each in harms(found, roles, memories, answers, threshold) if each.harmed.value > 0]
     return [each.sentence for each in changes]
 
 
-def harms(found: Mapping[str, Mapping[str, Scored]], systems: Sequence[str], answers: str, threshold: float) -> list[Harm]:
-    """What each of `systems` changes against the arm `none`; empty without that arm or its answers."""
-    without = found.get("none", {}).get(answers)
-    if without is None:
+def harms(
+    found: Mapping[str, Mapping[str, Scored]], roles: Mapping[str, ArmRole], systems: Sequence[str], answers: str, threshold: float
+) -> list[Harm]:
+    """What each of `systems` changes against the arm without memory; empty without that arm or its answers."""
+    none = of_kind(roles, "none")
+    without = found.get(none, {}).get(answers) if none is not None else None
+    if none is None or without is None:
         return []
-    changes = [harm(system, mine, "none", without, threshold) for system in systems if (mine := found[system].get(answers)) is not None]
+    others = [system for system in systems if system != none]
+    changes = [harm(system, mine, none, without, threshold) for system in others if (mine := found[system].get(answers)) is not None]
     return [change for change in changes if change is not None]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, describe
+from context_bench.core.families import brought
 from context_bench.core.importing import imported
 from context_bench.core.registry import registry
 
@@ -111,9 +112,10 @@ def build(
     elif spec.scheme in ("name", "builtin"):
         target = registry.find(kind, spec.target) if spec.scheme == "name" else None
         if target is None:
-            if spec.target not in builtins:
-                raise UnknownName(kind, spec.target, [*builtins, *registry.names(kind)])
-            target = load_object(builtins[spec.target])
+            known = builtins if spec.target in builtins else {**brought(kind), **builtins}
+            if spec.target not in known:
+                raise UnknownName(kind, spec.target, [*known, *registry.names(kind)])
+            target = load_object(known[spec.target])
     else:
         raise BadInput(f"{text!r}: {spec.scheme}: is not a way to name a {kind} here")
     made = _instance(kind, spec, target, accepts, defaults)

@@ -223,12 +223,32 @@ class Comparison:
     qa_type: str | None = None  # the kind of question it is about, if it is about one
 
 
+class _Figures:
+    """A field of a result or page that holds the figures of one family: the value at `key` of its `families`."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        return None if owner is None else owner.families.setdefault(self._key, {})
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        if value is not None:
+            owner.families = {**owner.families, self._key: value}
+
+
+def figures_of(key: str) -> Any:
+    """A field of a dataclass that stands for `families[key]`; the class has a field `families`, a dict, before it."""
+    return _Figures(key)
+
+
 @dataclass
 class Result:
     """Everything a run found. `rows` may be a list or a lazily read sequence of the store.
 
     `summary[system][metric]` is the documented flat form; `estimates[system][metric]` says how sure; `wire[system]` is what the tap saw;
-    `failures[system][source][class]` counts; `notes` are sentences every report must show. `replay`: of a replay of recorded sessions, what
+    `failures[system][source][class]` counts; `notes` are sentences every report must show. `families[manifest key]`: figures of the
+    family that the run belongs to (see `core.families`); three have a name of their own: `replay`: of a replay of recorded sessions, what
     its traffic shows (see `context_bench.replay`). `setups`: every attempt to set up a group, by system, number, trial and attempt.
     `agents`: of a run of agents, its figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they
     come to (see `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where there
@@ -246,10 +266,11 @@ class Result:
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    replay: dict[str, Any] = field(default_factory=dict)
+    families: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    replay: dict[str, Any] = figures_of("replay")
     setups: list[SetupRecord] = field(default_factory=list)
-    agents: dict[str, Any] = field(default_factory=dict)
-    compression: dict[str, Any] = field(default_factory=dict)
+    agents: dict[str, Any] = figures_of("agents")
+    compression: dict[str, Any] = figures_of("compression")
     by_type: list[Comparison] = field(default_factory=list)
     lifts: list[Comparison] = field(default_factory=list)
 

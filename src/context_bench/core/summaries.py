@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.records import Estimate
-
-_AGAIN = re.compile(r"#2(?:\[.*\])?(?: · .*)?$")
 
 
 def combined(metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], primary: str | None = None) -> dict[str, float]:
@@ -48,11 +45,6 @@ def _own_name(key: str, metric: Any, owner: Any) -> str:
 
 def _settings(metric: Any) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in ("score_field", "threshold") if hasattr(metric, name)}
-
-
-def is_again(system: str) -> bool:
-    """True for an arm that is another once more, for the noise: `full#2`, in one of several cells `full#2[…]`, `full#2 · shape`."""
-    return _AGAIN.search(system) is not None
 
 
 def rank_systems(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.families import Datasets, families
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from context_bench.datasets.spec import DatasetSpec
 
 PYDOCS, LONG_CONTEXT = "bundled:pydocs-qa", "bundled:long-context"
-_MEMORY_FILES = "memory:"
 
 
 def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDataset:
@@ -38,8 +38,8 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of examples wanted")
-    if spec_text.startswith(_MEMORY_FILES):
-        return _memory(spec_text, n, seed)
+    if (family := _prefixed(spec_text)) is not None:
+        return _opened(family, spec_text, n, seed)
     from context_bench.datasets.undescribed import lines, on_hub, table
 
     if spec_text.endswith(".jsonl"):
@@ -48,7 +48,7 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
         return on_hub(spec_text, n)
     if spec_text.lower().removesuffix(".gz").removesuffix(".zst").endswith(KINDS):
         return table(spec_text, n)
-    from context_bench.datasets import memory, spec
+    from context_bench.datasets import spec
 
     if spec_text.endswith(".toml"):
         return _described(spec_text, spec_text, spec.read(Path(spec_text)), None, n, seed, Path(spec_text).parent)
@@ -59,8 +59,9 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
     for name, bundled in _BUNDLED.items():
         if spec_text == name or spec_text.startswith(f"{name}:"):
             return bundled(spec_text, spec_text[len(name) + 1 :], n, seed)
-    if memory.is_memory(spec_text):
-        return _memory(spec_text, n, seed)
+    for family in _of_families():
+        if family.owns(spec_text):
+            return _opened(family, spec_text, n, seed)
     if base in spec.names():
         return _described(spec_text, base, spec.named(base), config or None, n, seed, Path())
     raise unknown_dataset(spec_text)
@@ -80,9 +81,9 @@ def datasets_known() -> list[str]:
 
 def catalogue_names() -> list[str]:
     """Names of the catalogue, of memory data and of bundled datasets, sorted: those that a registration must not replace unasked."""
-    from context_bench.datasets import memory, spec
+    from context_bench.datasets import spec
 
-    return sorted([*spec.names(), *_BUNDLED, *memory.memory_names()])
+    return sorted([*spec.names(), *_BUNDLED, *(name for family in _of_families() for name in family.names())])
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -100,10 +101,11 @@ def describe(name: str) -> dict[str, Any]:
         about = "Our own questions about the documentation that every CPython carries; names, versions and numbers renamed by seed."
         known_facts = {"source": "pydoc_data.topics", "evaluators": ["answer"], "has_context": True, "size": pydocs.size()}
         return {"name": name, "about": about, **known_facts}
-    from context_bench.datasets import memory, spec
+    from context_bench.datasets import spec
 
-    if memory.is_memory(name) and not name.startswith(_MEMORY_FILES):
-        return memory.about_memory(name)
+    for family in _of_families():
+        if _prefixed(name) is None and family.owns(name):
+            return family.describe(name)
     if base not in spec.names():
         raise unknown_dataset(name)
     known = spec.named(base)
@@ -112,10 +114,20 @@ def describe(name: str) -> dict[str, Any]:
     return {"name": base, **facts, "configs": list(known.configs), "fields": sorted({*known.fields, *sample}), "sample": sample}
 
 
-def _memory(name: str, n: int | None, seed: int) -> LoadedDataset:
-    from context_bench.datasets.memory import memory_examples
+def _of_families() -> list[Datasets]:
+    return [family.datasets for family in families() if family.datasets is not None]
 
-    return memory_examples(name, n=n, seed=seed)
+
+def _opened(family: Datasets, name: str, n: int | None, seed: int) -> LoadedDataset:
+    found = family.load(name, n, seed)
+    if not isinstance(found, LoadedDataset):
+        raise BadInput(f"the family that opens {name!r} gave a {type(found).__name__}; expected a LoadedDataset")
+    return found
+
+
+def _prefixed(name: str) -> Datasets | None:
+    """The data of the family whose prefix the name has."""
+    return next((each for each in _of_families() if each.prefix and name.startswith(each.prefix)), None)
 
 
 def _pydocs(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.core.verdict import Assay, Evidence, Question, default_margin, judge, noise_floor, shows_inferior, weigh
 from context_bench.core.verdict.ceiling import CEILINGS, could_not_win, told_apart
 from context_bench.engine.columns import Columns, averaged
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
 _MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
 _MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
-_CONTROL = re.compile(r"(full#2|full|none|random_drop)(?![\w#])")
-_TRUNCATION = re.compile(r"head_tail(?![\w#@])")
 _SAME_SIZE = 0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
 
 
@@ -35,7 +33,7 @@ class Comparer:
     baseline: str
     margin: float | None
     seed: int
-    controls: Sequence[str]
+    roles: Mapping[str, ArmRole]
     calibrated: bool = True
     chosen_after: str = ""
     aside: frozenset[str] = frozenset()
@@ -76,12 +74,12 @@ class Comparer:
                 evidence = self._weigh(pairs)
                 if told_apart(evidence):
                     return ""
-                what, gaps = "memory" if name == "oracle" else "system", pairs.first - pairs.second
+                what, gaps = "memory" if self._role(name).kind == "oracle" else "system", pairs.first - pairs.second
                 return could_not_win(name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster)
         return ""
 
     def _is_ceiling(self, system: str) -> bool:
-        return system != self.baseline and (system in CEILINGS or kind_of(system) in CEILINGS)
+        return system != self.baseline and self._role(system).kind in CEILINGS and self._role(system).role != "noise_floor"
 
     def by_type(self) -> list[Comparison]:
         """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
@@ -108,7 +106,7 @@ class Comparer:
     def lifts(self) -> list[Comparison]:
         """Every system of the user's against truncation to its own size, one family for Holm's correction; after `comparisons`.
 
-        Truncation is `head_tail@NAME`; else one of a fixed size, where as many tokens went on from it.
+        Truncation is the `head_tail` of the system's size; else one of a fixed size, where as many tokens went on from it.
         """
         asked: list[Question] = []
         kept: list[str] = []
@@ -125,9 +123,10 @@ class Comparer:
         return [replace(one, baseline=cut, sentence=lead + one.sentence) for one, cut, lead in zip(made, cuts, kept, strict=True)]
 
     def _truncation(self, system: str) -> str | None:
-        if (own := f"head_tail@{system}") in self.columns:
+        cuts = {name: self._role(name).of for name in self.columns if self._role(name).kind == "head_tail"}
+        if (own := next((name for name, of in cuts.items() if of == system), None)) is not None:
             return own
-        fixed = [name for name in self.columns if _TRUNCATION.match(name)]
+        fixed = [name for name, of in cuts.items() if of is None]
         return None if system in fixed else next((name for name in fixed if self._as_large(name, system)), None)
 
     def _as_large(self, first: str, second: str) -> bool:
@@ -143,7 +142,7 @@ class Comparer:
         """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
         from context_bench.core.retention import retained
 
-        full, none = (self._end(*names) for names in (("full", "passthrough"), ("none", "tail_only")))
+        full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
         if full is None or none is None or system in (full, none):
             return ""
         shares = retained([self._scores_on_all(name, (system, cut, full, none)) for name in (system, cut, full, none)])
@@ -153,9 +152,6 @@ class Comparer:
         return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(
             "%", " %"
         )
-
-    def _end(self, *names: str) -> str | None:
-        return next((one for one in self.columns if kind_of(one) in names or one in names), None)
 
     def _scores_on_all(self, name: str, all_of_them: Sequence[str]) -> NDArray[Any]:
         """The scores of a system on the rows that all of these were scored on, in one order."""
@@ -174,11 +170,21 @@ class Comparer:
             made |= zip(places, judge([asked[place][1] for place in places]), strict=True)
         return [self._as_noise(asked[place][1], made[place]) for place in range(len(asked))]
 
+    @property
+    def _there(self) -> dict[str, ArmRole]:
+        return {name: self._role(name) for name in self.columns}
+
+    def _role(self, system: str) -> ArmRole:
+        return self.roles.get(system, CANDIDATE)
+
     def _is_control(self, system: str) -> bool:
-        return system in self.controls or "@" in system or kind_of(system) is not None or self._is_noise(system)
+        own = self._role(system)
+        repeats_a_candidate = own.role == "noise_floor" and own.kind is None
+        return self._is_noise(system) if repeats_a_candidate else own.is_control
 
     def _is_noise(self, system: str) -> bool:
-        return (kind_of(system) == "full#2" and kind_of(self.baseline) == "full") or system == f"{self.baseline}#2"
+        own = self._role(system)
+        return own.role == "noise_floor" and own.of in (None, self.baseline)
 
     def _as_noise(self, question: Question, made: Comparison) -> Comparison:
         """The second passthrough against the first is no candidate: its sentence is about noise."""
@@ -195,8 +201,8 @@ class Comparer:
         known = np.concatenate([columns.numbers(self.score_field) for columns in self.columns.values()])
         if not len(known) or np.isnan(known).all() or np.nanmin(known) < 0 or np.nanmax(known) > 1:
             return None
-        full = next((name for name in self.columns if kind_of(name) == "full"), self.baseline)
-        none = next((name for name in self._known_bad("") if kind_of(name) == "none"), None)
+        full = of_kind(self._there, "full") or self.baseline
+        none = next((name for name in self._known_bad("") if self._role(name).kind in ("none", None)), None)
         if none is None:
             return default_margin()
         pairs = self._pairs(none, full, None)
@@ -225,14 +231,12 @@ class Comparer:
         )
 
     def _known_bad(self, system: str, baseline: str | None = None) -> list[str]:
-        """Arms that must lose: no context, and random drop at the same tokens as `system`."""
-        candidates = [name for name in self.columns if name in self.controls] if self.controls else list(self.columns)
-        found = []
-        for name in candidates:
-            kind, partner = kind_of(name), name.partition("@")[2]
-            if name not in (system, baseline or self.baseline) and (kind == "none" or (kind == "random_drop" and partner in ("", system))):
-                found.append(name)
-        return found
+        """Arms that must lose: those of no size in particular, and those in the size of `system`."""
+        return [
+            name
+            for name, own in self._there.items()
+            if own.role == "known_bad" and own.of in (None, system) and name not in (system, baseline or self.baseline)
+        ]
 
     def _assay(self, system: str, baseline: str, dataset: int | None, keys: NDArray[Any]) -> Assay:
         arms = self._known_bad(system, baseline)
@@ -294,9 +298,3 @@ class Pairs:
     keys: NDArray[Any]
     excluded: int
     lost: NDArray[Any]
-
-
-def kind_of(name: str) -> str | None:
-    """Which control a name stands for ("random_drop" of "random_drop@kompact"); `None` for a system of the user's own."""
-    found = _CONTROL.match(name)
-    return found.group(1) if found else None

@@ -15,6 +15,7 @@ from context_bench.core.errors import BadInput, NotStored, SameName, SetupFailed
 from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
 from context_bench.core.numbers import duration
 from context_bench.core.records import Call, Example, Forwarded
+from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import bounded_calls
 from context_bench.engine.secrets import Secrets
@@ -29,13 +30,14 @@ class Arm:
 
     `budget_from`: name of another arm; this one runs after it and gets `example["budget"]` = tokens of the context that arm forwarded.
     `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th example only, the first included
-    (a noise floor need not cost a whole arm).
+    (a noise floor need not cost a whole arm). `role`: what it is there for, for the manifest.
     """
 
     system: Any
     budget_from: str | None = None
     labels: dict[str, Any] = field(default_factory=dict)
     every: int = 1
+    role: ArmRole = CANDIDATE
 
     @property
     def name(self) -> str:

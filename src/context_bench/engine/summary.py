@@ -13,9 +13,10 @@ from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
 from context_bench.core.ranks import of_rank, without_ranks
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
+from context_bench.core.roles import CANDIDATE, ArmRole, of_kind
 from context_bench.core.rowfacts import RowTally, in_pieces
 from context_bench.core.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
-from context_bench.core.summaries import combined, is_again, key_names, rank_systems
+from context_bench.core.summaries import combined, key_names, rank_systems
 from context_bench.engine.columns import Columns
 from context_bench.engine.estimates import estimates_of
 from context_bench.engine.gathering import Gatherer
@@ -51,7 +52,7 @@ def summarise(
     baseline: str | None = None,
     margin: float | None = None,
     seed: int = 0,
-    controls: Sequence[str] = (),
+    roles: Mapping[str, ArmRole] | None = None,
     uncalibrated: Sequence[str] | None = None,
     chosen_after: str = "",
     aside: Collection[str] = (),
@@ -61,14 +62,15 @@ def summarise(
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
     `rows_of(name)` gives a system's rows in plan order. Built-in metrics see them one by one; a metric without `tally()` gets the list
-    of one system's rows at a time. With `score_field=None` nothing is judged and no two systems are compared. `uncalibrated`: scores
+    of one system's rows at a time. `roles`: what arms are there for (default: all are under test). With `score_field=None` nothing is
+    judged and no two systems are compared. `uncalibrated`: scores
     that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already ("margin",
     "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a loss of context; verdicts
     over everything leave them out, unless there is nothing else. `unranked`: systems whose hits have no order: without scores of it.
     `by_cluster`: what the command line calls `-n` counts clusters. With two or more systems each gets its `pareto_rank`.
     Raises `BadInput` if no row has `score_field` although rows have other scores.
     """
-    found, gatherer = Summary(), Gatherer()
+    found, gatherer, roles = Summary(), Gatherer(), roles or {}
     columns: dict[str, Columns] = {}
     whole: dict[str, Columns] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
     names: dict[str, list[dict[str, str]]] = {}
@@ -97,14 +99,14 @@ def summarise(
     )
     for system in systems:
         found.estimates[system] = estimates_of(columns[system], gatherer, seed, metrics, names[system])
-    _rank(found, metrics)
+    _rank(found, metrics, roles)
     if score_field is not None:
         judged = uncalibrated if uncalibrated is not None else [score_field] * score_field.startswith(_JUDGED)
         calibrated = score_field not in judged
         scored = {name for place, name in enumerate(gatherer.datasets) if score_field in gatherer.fields.get(place, ())}
         left_out = frozenset(aside) if scored - set(aside) else frozenset()
         left = frozenset(whole) if of_rank(score_field) else frozenset()
-        if (against := _against(found, columns, score_field, baseline, left)) is not None:
+        if (against := _against(found, columns, score_field, baseline, left, roles)) is not None:
             from context_bench.engine.comparing import Comparer
 
             comparer = Comparer(
@@ -114,7 +116,7 @@ def summarise(
                 against,
                 margin,
                 seed,
-                controls,
+                roles,
                 calibrated=calibrated,
                 chosen_after=chosen_after,
                 aside=left_out,
@@ -253,10 +255,10 @@ def _require_fields(columns: dict[str, Columns], wanted: set[str]) -> None:
             )
 
 
-def _rank(found: Summary, metrics: Sequence[Any]) -> None:
+def _rank(found: Summary, metrics: Sequence[Any], roles: Mapping[str, ArmRole]) -> None:
     """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured.
 
-    The second passthrough, asked for the noise alone and often of fewer examples, has none and takes none.
+    A noise floor, often asked of fewer examples, has none and takes none.
     """
     for values in found.summary.values():
         values.pop("pareto_rank", None)  # the placeholder of a metric that sees one system
@@ -267,7 +269,10 @@ def _rank(found: Summary, metrics: Sequence[Any]) -> None:
     measured = {
         system: values
         for system, values in found.summary.items()
-        if quality in values and cost in values and (quality != "mean_score" or quality in found.estimates[system]) and not is_again(system)
+        if quality in values
+        and cost in values
+        and (quality != "mean_score" or quality in found.estimates[system])
+        and roles.get(system, CANDIDATE).role != "noise_floor"
     }
     for system, rank in rank_systems(measured, quality, cost, estimates=found.estimates).items() if len(measured) > 1 else ():
         found.summary[system]["pareto_rank"] = float(rank)
@@ -280,7 +285,12 @@ def _coordinates(found: Summary, quality: str, cost: str) -> tuple[str, str]:
 
 
 def _against(
-    found: Summary, columns: Mapping[str, Columns], score_field: str, baseline: str | None, unranked: Collection[str]
+    found: Summary,
+    columns: Mapping[str, Columns],
+    score_field: str,
+    baseline: str | None,
+    unranked: Collection[str],
+    roles: Mapping[str, ArmRole],
 ) -> str | None:
     """The system that all others are compared with; `None` where nothing can be compared, which the notes then say."""
     if baseline is not None and baseline not in columns:
@@ -296,7 +306,7 @@ def _against(
     if baseline in unranked:
         found.notes.append(f"{baseline} does not rank, so nothing is compared with it in {score_field}; --baseline names another memory.")
         return None
-    return baseline or ("full" if "full" in columns else next(iter(columns)))
+    return baseline or of_kind({name: roles.get(name, CANDIDATE) for name in columns}, "full") or next(iter(columns))
 
 
 def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None) -> list[str]:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from context_bench.core.families import built_in_names
 from context_bench.core.lazy import lazy
 
-BUILTINS = {
-    "abstention": "context_bench.evaluators.abstention:Abstention",
+_OWN = {
     "answer": "context_bench.evaluators.answer_quality:AnswerQuality",
-    "answer_variants": "context_bench.evaluators.answer_variants:AnswerVariants",
     "code_execution": "context_bench.evaluators.code_execution:CodeExecution",
-    "false_memory": "context_bench.evaluators.false_memory_rate:FalseMemoryRate",
     "ifeval": "context_bench.evaluators.ifeval_checker:IFEvalChecker",
     "llm_judge": "context_bench.evaluators.llm_judge:LLMJudge",
-    "locomo": "context_bench.evaluators.locomo:LocomoOfficial",
     "math": "context_bench.evaluators.math_equivalence:MathEquivalence",
-    "memory_judge": "context_bench.evaluators.memory_judge:MemoryJudge",
-    "memory_use": "context_bench.evaluators.memory_use:MemoryUse",
     "multiple_choice": "context_bench.evaluators.multiple_choice:MultipleChoiceAccuracy",
-    "next_action": "context_bench.evaluators.next_action:NextAction",
     "nli": "context_bench.evaluators.nli_label_match:NLILabelMatch",
-    "probe_atoms": "context_bench.evaluators.probe_atoms:ProbeAtoms",
-    "retrieval": "context_bench.evaluators.retrieval:Retrieval",
-    "rubric_judge": "context_bench.evaluators.rubric_judge:RubricJudge",
     "summarization": "context_bench.evaluators.rouge:SummarizationQuality",
     "tool_call": "context_bench.evaluators.tool_call_match:ToolCallMatch",
-    "updates": "context_bench.evaluators.updates:Updates",
 }
+#: Name → place: of the platform, and of the families of this package.
+BUILTINS = dict(sorted({**_OWN, **built_in_names("evaluator")}.items()))
 
 __all__ = [
     "BUILTINS",

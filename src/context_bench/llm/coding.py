@@ -81,6 +81,17 @@ def decode(data: bytes, encoding: str = "", limit: int = MOST_BYTES) -> bytes:
     return Decoder(encoding, limit).feed(data)
 
 
+def unpacks_to_more(data: bytes, encoding: str, limit: int) -> bool:
+    """True if a body may be longer than `limit` once it is unpacked."""
+    try:
+        decode(data, encoding, limit)
+    except Undecodable:
+        return False
+    except Exception:  # too large, or something that is tried again where it does no harm
+        return True
+    return False
+
+
 def _undo(name: str) -> _Undo:
     if name in ("gzip", "x-gzip"):
         return _Gzip()

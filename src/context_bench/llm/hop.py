@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,8 @@ from context_bench.llm.wire import wire_of
 from context_bench.llm.wires.shared import dump, load_body
 
 BODY_LIMIT = 128 * 2**20
+#: Bytes of a body that are sent on at once; in between others are served.
+_AT_ONCE = 256 * 1024
 #: Headers that are of one connection, or that the next one works out anew.
 _NOT_PASSED = frozenset({"host", "content-length", "expect"})
 
@@ -69,11 +72,11 @@ class Request:
 
     def with_document(self, document: str) -> Request:
         """The same request with another JSON text as its body (sent without content coding)."""
-        return self._with_raw(document.encode("utf-8"))
+        return self.with_raw(document.encode("utf-8"))
 
     def with_body(self, body: dict[str, Any]) -> Request:
         """The same request with another JSON object as its body."""
-        return self._with_raw(dump(body))
+        return self.with_raw(dump(body))
 
     def with_headers(self, headers: CIMultiDict[str]) -> Request:
         """The same request with other headers."""
@@ -82,9 +85,13 @@ class Request:
     @property
     def outgoing(self) -> Outgoing:
         """The request as the relay sends it on."""
-        return Outgoing(self.method, self.target, list(self.headers.items()), self.raw or None)
+        headers = list(self.headers.items())
+        if len(self.raw) <= _AT_ONCE:
+            return Outgoing(self.method, self.target, headers, self.raw or None)
+        return Outgoing(self.method, self.target, [*headers, ("Content-Length", str(len(self.raw)))], _in_pieces(self.raw))
 
-    def _with_raw(self, raw: bytes) -> Request:
+    def with_raw(self, raw: bytes) -> Request:
+        """The same request with other bytes as its body (sent without content coding)."""
         headers = self.headers.copy()
         headers.popall("Content-Encoding", None)
         return replace(self, headers=headers, raw=raw)
@@ -188,15 +195,20 @@ class _Hopping(Passage):
         return _told(self._incoming, ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {trouble}"))
 
 
+async def _in_pieces(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), _AT_ONCE):
+        yield data[start : start + _AT_ONCE]
+
+
 async def _whole(incoming: web.BaseRequest) -> bytes:
     """The request's body, at most `BODY_LIMIT` bytes."""
-    body = bytearray()
+    body = io.BytesIO()  # gives its bytes away without a copy, for which all others would wait
     if (incoming.content_length or 0) <= BODY_LIMIT:
-        while len(body) <= BODY_LIMIT and (piece := await incoming.content.readany()):
-            body += piece
-    if len(body) > BODY_LIMIT or (incoming.content_length or 0) > BODY_LIMIT:
+        while body.tell() <= BODY_LIMIT and (piece := await incoming.content.readany()):
+            body.write(piece)
+    if body.tell() > BODY_LIMIT or (incoming.content_length or 0) > BODY_LIMIT:
         raise ResponderError(413, f"The request is larger than {BODY_LIMIT} bytes")
-    return bytes(body)
+    return body.getvalue()
 
 
 def _told(incoming: web.BaseRequest, error: ResponderError) -> web.Response:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from context_bench.core.families import built_in_names
 from context_bench.core.lazy import lazy
 
-BUILTINS = {
-    "abstention": "context_bench.metrics.abstention_rates:AbstentionRates",
+_OWN = {
     "compression_ratio": "context_bench.metrics.compression:CompressionRatio",
     "cost_of_pass": "context_bench.metrics.cost_of_pass:CostOfPass",
     "latency": "context_bench.metrics.latency:Latency",
     "mean_score": "context_bench.metrics.mean_score:MeanScore",
-    "memory_cost": "context_bench.metrics.memory_cost:MemoryCost",
-    "memory_spread": "context_bench.metrics.memory_spread:MemorySpread",
     "pareto_rank": "context_bench.metrics.pareto:ParetoRank",
     "pass_at_k": "context_bench.metrics.pass_at_k:PassAtK",
     "pass_rate": "context_bench.metrics.pass_rate:PassRate",
@@ -21,6 +19,8 @@ BUILTINS = {
     "per_qa_type": "context_bench.metrics.per_qa_type:PerQATypeMetric",
     "token_efficiency": "context_bench.metrics.token_efficiency:TokenEfficiencyMetric",
 }
+#: Name → place: of the platform, and of the families of this package.
+BUILTINS = dict(sorted({**_OWN, **built_in_names("metric")}.items()))
 
 __all__ = [
     "BUILTINS",

@@ -8,11 +8,6 @@ from context_bench.core.numbers import number
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 
-#: Keys of the summary that stand in a table here.
-SHOWN_BY_AGENTS = (
-    *("agent_aborted", "agent_calls_mean", "agent_cost_sum"),
-    *("cost_ratio", "tokens_ratio", "output_ratio", "calls_ratio", "seconds_ratio", "again_ratio"),
-)
 _MOST_NAMED = 6
 _TAKES = (
     ("calls_mean", "turns", "number", "answered calls of the model per run (mean)"),

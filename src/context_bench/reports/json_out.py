@@ -27,9 +27,11 @@ _TIMES = re.compile(
 _OCCASION = re.compile("at|created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
 #: … and what counts attempts on the wire: a request that was tried twice came twice.
 _ATTEMPTS = ("calls", "client_calls", "calls_per_request", "bytes", "prefix_tokens")
+_FIGURES = "families"  # stands for the figures of families, each of which is written under its own key
 _TOP = (
-    *("schema", "summary", "estimates", "comparisons", "lifts", "by_type", "wire", "replay", "agents", "compression", "setup"),
-    "setups",
+    *("schema", "summary", "estimates", "comparisons", "lifts", "by_type", "wire"),
+    _FIGURES,
+    *("setup", "setups"),
     *("failures", "notes", "timing", "config", "manifest"),
 )
 
@@ -54,7 +56,8 @@ def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None
     """
     head = _stable_head(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
     stream.write("{\n")
-    for name in _TOP:
+    order = [key for name in _TOP for key in (sorted(page.families) if name == _FIGURES else [name])]
+    for name in order:
         if name in head:
             text = json.dumps(head[name], indent=2, allow_nan=False, ensure_ascii=False, sort_keys=canonical).replace("\n", "\n  ")
             stream.write(f"  {json.dumps(name)}: {text},\n")
@@ -82,9 +85,7 @@ def _document(page: Page) -> dict[str, Any]:
         "timing": page.timing,
         "config": page.config,
         "manifest": page.manifest,
-        **({"replay": page.replay} if page.replay else {}),
-        **({"agents": page.agents} if page.agents else {}),
-        **({"compression": page.compression} if page.compression else {}),
+        **{key: figures for key, figures in page.families.items() if figures},
         **({"setup": page.setup, "setups": [_setup_record(each) for each in page.setups]} if page.setups else {}),
     }
     return {name: json_ready(value) for name, value in document.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from context_bench.core.families import Family, families
 from context_bench.core.numbers import number
 from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
+from context_bench.core.roles import ArmRole, roles_in
 from context_bench.core.rowfacts import attributed
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.tally import Line, Seen, Tallies, Tally
@@ -17,36 +18,6 @@ from context_bench.reports.tallying import tally
 from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"
-#: Scores that only runs of memories have.
-MEMORY_SCORES = frozenset(
-    ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
-)
-_OF_MEMORY = MEMORY_SCORES | {
-    *(
-        "evidence_items",
-        "context_share",
-        "search_seconds",
-        "answer_seconds",
-        "overhead_seconds",
-        "abstention_recall",
-        "needless_abstention",
-    ),
-    *("evidence_recall", "session_evidence_recall"),
-    *("near_duplicate_share", "duplicate_source_share", "recall_loop_share", "query_echo_share"),
-    *("current_at_1", "as_of_at_1", "current_above_stale", "stale_over_current", "answer_stale"),
-}
-#: Numbers of the summary that the sections on memories show.
-SHOWN_OF_MEMORY = frozenset(
-    (
-        *(f"{what}_{label}" for what in ("search", "search_first", "answer", "overhead") for label in ("p50", "p95", "p99", "n")),
-        *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
-        *(f"ingest_{what}" for what in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
-        *(f"spread_{what}" for what in ("trials", "found", "score", "same_hits", "same_answer")),
-        *("same_hits", "same_answers"),
-        *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
-        *("abstention_precision", "abstention_recall", "abstention_f1", "abstention_f1_always", "coverage", "answered_accuracy"),
-    )
-)
 _TOKEN_KEYS = ("cost_usd", "compression_ratio", "mean_input_tokens", "mean_output_tokens", "cost_of_pass", "num_passing")
 
 
@@ -62,6 +33,7 @@ class Material:
     summary: dict[str, dict[str, float]]
     estimates: dict[str, dict[str, Estimate]]
     wire: dict[str, dict[str, Any]]
+    roles: dict[str, ArmRole]
 
     @property
     def lines(self) -> list[tuple[Line, Tally]]:
@@ -76,47 +48,36 @@ class Material:
         return f"{system} · {shape or 'no shape'}" if several else system
 
     @property
-    def of_memories(self) -> bool:
-        """True for a run of memories."""
-        return not MEMORY_SCORES.isdisjoint(self.found.score_names)
+    def families(self) -> list[Family]:
+        """The families whose sections the page has."""
+        return [family for family in families() if self._belongs(family)]
 
-    @property
-    def of_probes(self) -> bool:
-        """True for a run over probes of compressed sessions."""
-        return bool(self.result.compression)
+    def _belongs(self, family: Family) -> bool:
+        if family.sections.belongs is not None:
+            return family.sections.belongs(self)
+        return bool(self.result.families.get(family.manifest_key))
 
     def apart(self, name: str) -> bool:
-        """True for numbers that the sections on memories or on compression show."""
-        if self.of_probes:
-            return name != self.score_field and name in _of_probes()
-        if not self.of_memories:
-            return False
-        by_type = name.startswith(f"{self.score_field}_") and name not in self.found.score_names
-        return by_type or name in _OF_MEMORY or of_rank(name)
+        """True for numbers that the sections of a family show."""
+        return any(family.sections.apart(self, name) for family in self.families)
+
+    def replaced(self, section: str) -> bool:
+        """True for a section of the platform for which a family has its own."""
+        return any(section in family.sections.replaces for family in self.families)
 
     def whole(self, line: Line) -> bool:
         """True if the line is all there is of its system, so that the system's summary speaks of it."""
         return sum(name == line[0] for name, _ in self.found.lines) == 1
 
 
-@lru_cache(maxsize=1)
-def _of_probes() -> frozenset[str]:
-    """Scores that only runs over probes have."""
-    from context_bench.core.rubric import default_rubric
-
-    rubric = default_rubric()
-    own = ("probe_rating", "probe_recall", "probe_contradiction", "pass_rate")
-    return frozenset((*own, *(dimension.id for dimension in rubric.dimensions), *(criterion.id for criterion in rubric.criteria)))
-
-
 def gather(result: Result) -> Material:
     """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
     found = getattr(result.rows, "tallies", None) or tally(result.rows)
-    without = unranked(result.manifest)
+    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
+    without = unranked(result.manifest, systems)
     for (system, _), line in found.lines.items():
         if system in without:
             line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
-    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
     baselines = [each.baseline for each in result.comparisons]
     estimates = {
         system: {name: each for name, each in by.items() if number(each.value) is not None and (each.n or not found.rows)}
@@ -132,6 +93,7 @@ def gather(result: Result) -> Material:
         summary=summary,
         estimates=estimates,
         wire=_wire(result, found),
+        roles=roles_in(result.manifest, systems),
     )
 
 
@@ -212,7 +174,7 @@ def figure(value: Any, unit: Any, *, approximate: bool = False, digits: int | No
     return None if known is None else Figure(known, unit, approximate=approximate, digits=digits)
 
 
-def family(key: str) -> str:
+def subject(key: str) -> str:
     """What a metric is about: quality, tokens, latency or set-up."""
     if key == "groups" or key.startswith(("setup_", "setups_")):
         return "set-up"

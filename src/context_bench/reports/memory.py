@@ -45,9 +45,7 @@ class _Pass:
 
 
 def memory(material: Material) -> list[Section]:
-    """Sections of a run of memories, none for any other run."""
-    if not material.of_memories:
-        return []
+    """Sections of a run of memories."""
     told = number(mapping(material.result.manifest.get("options")).get("threshold"))
     threshold = _THRESHOLD if told is None else told
     passes = _passes(material, threshold)
@@ -64,7 +62,7 @@ def _passes(material: Material, threshold: float) -> dict[str, _Pass]:
     """One pass over the rows."""
     answers = material.score_field or "f1"
     wanted = {answers, *_by_type_scores(material)}
-    without = unranked(material.result.manifest)
+    without = unranked(material.result.manifest, material.systems)
     found: dict[str, _Pass] = {}
     for row in material.result.rows:
         if row.system in without:
@@ -253,7 +251,7 @@ def _cell(value: float | None, unit: Unit | None) -> Figure | None:
 
 def _numbers(material: Material, system: str, passes: Mapping[str, _Pass]) -> dict[str, float]:
     found = passes[system].use.result() if system in passes else {}
-    if of_rank(material.score_field) and system in unranked(material.result.manifest):
+    if of_rank(material.score_field) and system in unranked(material.result.manifest, material.systems):
         found = {name: value for name, value in found.items() if "_fact" not in name and "facts_" not in name}
     records = [record for record in material.result.setups if record.system == system]
     told = setup_figures(records)
@@ -274,7 +272,7 @@ def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) 
         return None
     declined = {system: one.declined.result() for system, one in passes.items()}
     scores = {system: one.scores for system, one in passes.items()}
-    changes = {each.system: each for each in harms(scores, [name for name in scores if name != "none"], answers, threshold)}
+    changes = {each.system: each for each in harms(scores, material.roles, list(scores), answers, threshold)}
     rates = [
         ("abstention_precision", "abstention precision", "of the questions declined: unanswerable ones"),
         ("abstention_recall", "recall", "of unanswerable questions: declined"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
+from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord, figures_of
 from context_bench.reports.pictures import Chart as Chart
 from context_bench.reports.pictures import Point as Point
 
@@ -171,7 +171,8 @@ class Page:
 
     `facts` are short (label, text) pairs about the run for the head of the page. `details` gives the example behind a row, if bodies are
     at hand: a mapping such as `{"question", "answer", "response"}`. `setups`: every set-up of a group; `setup` sums them up by system.
-    `changes`: what became of requests on their way, by system, where anything can be said of it.
+    `families[manifest key]`: figures of the family that the run belongs to. `changes`: what became of requests on their way, by system,
+    where anything can be said of it.
     """
 
     title: str
@@ -194,11 +195,12 @@ class Page:
     config: dict[str, Any]
     manifest: dict[str, Any]
     details: Details | None = None
-    replay: dict[str, Any] = field(default_factory=dict)
+    families: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    replay: dict[str, Any] = figures_of("replay")
     setup: dict[str, dict[str, Any]] = field(default_factory=dict)
     setups: list[SetupRecord] = field(default_factory=list)
-    agents: dict[str, Any] = field(default_factory=dict)
-    compression: dict[str, Any] = field(default_factory=dict)
+    agents: dict[str, Any] = figures_of("agents")
+    compression: dict[str, Any] = figures_of("compression")
     by_type: list[Comparison] = field(default_factory=list)
     lifts: list[Comparison] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison
+from context_bench.core.roles import CANDIDATE
 from context_bench.core.stats.pareto import Reading, beats
-from context_bench.core.summaries import is_again
-from context_bench.reports.material import Material, estimate_of, interval_of, mapping
+from context_bench.reports.material import Material, estimate_of, interval_of
 from context_bench.reports.page import Figure, Section, Tone
-from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Rated, Spread, Turn
+from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Spread, Turn
 from context_bench.reports.quality import quality_metrics
-from context_bench.reports.replay import AS_SENT
 from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
@@ -23,7 +22,6 @@ from context_bench.reports.traffic import forwarded_mean
 #: What colours say; the words say it as well.
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
 _DOTS = 20  # of a distribution
-_TOLD = "as replies told"
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MOST_BARS = 30  # of a system's requests, one after another
 
@@ -54,6 +52,7 @@ def add_charts(material: Material, sections: Iterable[Section]) -> None:
 def _paretos(material: Material, section: Section) -> list[Chart]:
     primary = quality_metrics(material)[0]
     title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
+    floors = {material.label(line) for line, _ in material.lines if material.roles.get(line[0], CANDIDATE).role == "noise_floor"}
     made = []
     for name, what, axis, cost in (
         ("pareto", "tokens", "tokens forwarded to the model, mean per example", _tokens),
@@ -70,7 +69,9 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
             if (known := estimate_of(material, line, primary)) is not None and (price := cost(material, line, each)) is not None
         ]
         if len(points) > 1:
-            made.append(Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points) for each in points]))
+            made.append(
+                Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points, floors) for each in points])
+            )
     return made
 
 
@@ -84,9 +85,9 @@ def _money(material: Material, line: Line, each: Tally) -> Figure | None:
     return interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000)
 
 
-def _on_front(point: Point, points: Sequence[Point]) -> Point:
-    """The mark, filled if nobody beats it by more than the intervals leave open. An arm run once more is there for the noise only."""
-    beaten = is_again(point.name) or any(beats(_read(other), _read(point)) for other in points if not is_again(other.name))
+def _on_front(point: Point, points: Sequence[Point], floors: Collection[str]) -> Point:
+    """The mark, filled if nobody beats it by more than the intervals leave open. `floors`: marks that are there for the noise only."""
+    beaten = point.name in floors or any(beats(_read(other), _read(point)) for other in points if other.name not in floors)
     return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
 
 
@@ -197,68 +198,7 @@ def _failures(material: Material, section: Section) -> list[Chart]:
     return [Chart("failures", "failures", "Failures by class", about, "share of the system's rows", "", parts)]
 
 
-# Dimensions ----------------------------------------------------------------------------------------------------------------------------
-
-
-def _rubric(material: Material, section: Section) -> list[Chart]:
-    from context_bench.core.rubric import default_rubric
-    from context_bench.reports.compression.cells import estimated
-
-    titles = {each.id: each.title for each in default_rubric().dimensions}
-    marks: list[Mark] = [
-        Rated(name, title, score)
-        for id_, title in titles.items()
-        for name, own in _compressed(material)
-        if (score := estimated(mapping(mapping(own.get("rubric")).get("dimensions")).get(id_), digits=2)) is not None
-    ]
-    about = (
-        "Each mark is a system's mean in one dimension of the rubric; right is better. Lines are 95 % intervals, where one can be given."
-    )
-    return [Chart("rubric", "dots", "Rubric by dimension", about, "score, 0 to 5", "", marks, span=(0.0, 5.0))]
-
-
-def _probe_types(material: Material, section: Section) -> list[Chart]:
-    from context_bench.reports.compression.cells import estimated
-
-    kinds = [column.title.removesuffix(" (95 %)") for column in section.tables[0].columns[1:]]
-    marks: list[Mark] = [
-        Rated(name, kind, score)
-        for kind in kinds
-        for name, own in _compressed(material)
-        if (score := estimated(mapping(mapping(own.get("types")).get(kind)).get("score"))) is not None
-    ]
-    about = "Each mark is a system's mean over the probes of one type; right is better. Lines are 95 % intervals, where one can be given."
-    return [Chart("probe-types", "dots", "Score by type of probe", about, f"mean {material.score_field}", "", marks)]
-
-
-def _compressed(material: Material) -> list[tuple[str, dict[str, Any]]]:
-    systems = mapping(mapping(material.result.compression).get("systems"))
-    return [(name, mapping(systems[name])) for name in material.systems if name in systems]
-
-
 # Prompt cache --------------------------------------------------------------------------------------------------------------------------
-
-
-def _waterfall(material: Material, section: Section) -> list[Chart]:
-    systems = {name: mapping(facts) for name, facts in mapping(mapping(material.result.replay).get("systems")).items()}
-    whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
-    turns = turns_of(AS_SENT, (whole or next(iter(systems.values()), {})).get("by_turn_alone"))
-    for name, facts in systems.items():
-        told = _counted(facts.get("by_turn_told"))
-        measured = 0 < told == _counted(facts.get("by_turn"))
-        turns += turns_of(f"{name}, {_TOLD}" if measured else name, facts.get("by_turn_told" if measured else "by_turn"))
-    about = (
-        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve by "
-        f"its rules, or, where it says '{_TOLD}', what the provider said that it did serve. "
-        "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is new, or what the "
-        "cache's rules do not hold. A good compressor makes bars shorter without turning blue into orange."
-    )
-    return [Chart("waterfall", "waterfall", "Prompt cache, request by request", about, "request of the session", "prompt tokens", turns)]
-
-
-def _counted(told: Any) -> float:
-    """How many requests such sums are about."""
-    return sum(number(each[0]) or 0.0 for each in told or [] if isinstance(each, list) and each)
 
 
 def turns_of(name: str, told: Any) -> list[Mark]:
@@ -278,7 +218,4 @@ _CHARTS: dict[str, Callable[[Material, Section], list[Chart]]] = {
     "comparisons": _forests,
     "time": _times,
     "failures": _failures,
-    "rubric": _rubric,
-    "probe-types": _probe_types,
-    "prefix-cache": _waterfall,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
-from context_bench.reports.material import PRIMARY, Material, estimate_of, family, figure
+from context_bench.reports.material import PRIMARY, Material, estimate_of, figure, subject
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line
 
@@ -53,7 +53,7 @@ def quality_metrics(material: Material) -> list[str]:
     named = [name for by in material.estimates.values() for name in by]
     again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {material.score_field}  # the same under another name
     again |= {name for name in named if material.apart(name)}
-    scores = [name for name in named if family(name) == "quality" and not name.startswith("dataset:") and name not in again]
+    scores = [name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again]
     known = [PRIMARY, *([] if material.apart("pass_rate") else ["pass_rate"]), *scores]
     present = {name for by in material.summary.values() for name in by} | set(named)
     return [name for name in dict.fromkeys(known) if name in present]
@@ -85,10 +85,7 @@ def _quality_about(material: Material) -> str:
         {each.clusters for by in material.estimates.values() for name, each in by.items() if name == PRIMARY and each.clusters}
     )
     said = "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … as right."
-    if material.of_probes:
-        from context_bench.reports.compression import grader
-
-        said += f" Graded by: {grader(material)}."
+    said += "".join(family.sections.graded(material) for family in material.families)
     if methods:
         said += f" 95 % intervals: {'; '.join(methods)}"
         said += f" over {_span(clusters)} clusters." if clusters else "."
@@ -120,7 +117,7 @@ def comparisons(material: Material) -> Section | None:
 def _against_truncation(material: Material) -> list[Table]:
     """The same of each system against truncation to its own size. (Runs over probes have it beside what is retained.)"""
     found = material.result.lifts
-    if not found or material.of_probes:
+    if not found or material.replaced("truncation"):
         return []
     rows: list[list[Cell]] = [[f"{each.system} − {each.baseline}", *_comparison_cells(each)] for each in found]
     about = "What a system adds over cutting the middle out to the same size for free; “better” is what it has to show."

@@ -8,9 +8,11 @@ from typing import Any, cast
 from context_bench.core.numbers import number
 from context_bench.core.violations import phrase
 from context_bench.reports.material import Material, figure, interval_of, mapping
-from context_bench.reports.page import Cell, Column, Section, Sentence, Table, Tone
+from context_bench.reports.page import Cell, Chart, Column, Section, Sentence, Table, Tone
+from context_bench.reports.plotting import turns_of
 
 AS_SENT = "as sent"
+_FROM_REPLIES = "as replies told"
 #: Ratios so near to 1 are the same cost; nearer where requests had to be rebuilt, which is right to about 2 %.
 _SAME, _SAME_REBUILT = 0.0005, 0.02
 _RECORDED = (
@@ -24,15 +26,6 @@ _RECORDED = (
     ("predicted_outputs", "≈ replies", "count", "replies whose tokens the log does not state: counted by us"),
     ("rebuilt_share", "rebuilt", "share", "of the billed prompt tokens, those that the logs' own texts explain"),
     ("usd", "as billed", "usd", "the price of all this; ≈ where replies had to be counted"),
-)
-#: Keys of the summary that stand in a table here.
-SHOWN_BY_REPLAY = (
-    "net_cost_ratio",
-    "token_saving",
-    "cache_penalty",
-    "prefix_stability",
-    "cacheable_prefix_share",
-    "agreement_with_passthrough",
 )
 _CACHE = (
     ("prefix_stability", "prefix stability", "share", "share of the previous prompt that the next one repeats at its start (mean)"),
@@ -70,9 +63,12 @@ def replay(material: Material) -> list[Section | None]:
     systems = {name: facts for name, facts in mapping(told.get("systems")).items() if isinstance(facts, dict)}
     if not systems:
         return []
+    cache = _cache(systems)
+    if cache is not None and (chart := _waterfall(systems)).data:
+        cache.charts = [chart]
     return [
         _agreement(material, told),
-        _cache(systems),
+        cache,
         _cost(systems, told),
         _violations(systems),
         _loss(systems),
@@ -189,6 +185,28 @@ def _measured(systems: dict[str, Any]) -> Iterator[list[Cell]]:
         if told:
             values = (cache.get("read"), told.get("cache_read"), cache.get("write"), told.get("cache_write"), told.get("requests"))
             yield [name, *(figure(value, "count") for value in values)]
+
+
+def _waterfall(systems: dict[str, dict[str, Any]]) -> Chart:
+    """Prompt tokens read from the cache, paid again and new, request by request."""
+    whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
+    turns = turns_of(AS_SENT, (whole or next(iter(systems.values()), {})).get("by_turn_alone"))
+    for name, facts in systems.items():
+        stated = _counted(facts.get("by_turn_told"))
+        measured = 0 < stated == _counted(facts.get("by_turn"))
+        turns += turns_of(f"{name}, {_FROM_REPLIES}" if measured else name, facts.get("by_turn_told" if measured else "by_turn"))
+    about = (
+        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve by "
+        f"its rules, or, where it says '{_FROM_REPLIES}', what the provider said that it did serve. "
+        "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is new, or what the "
+        "cache's rules do not hold. A good compressor makes bars shorter without turning blue into orange."
+    )
+    return Chart("waterfall", "waterfall", "Prompt cache, request by request", about, "request of the session", "prompt tokens", turns)
+
+
+def _counted(sums: Any) -> float:
+    """The number of requests that sums by request number are about."""
+    return sum(number(each[0]) or 0.0 for each in sums or [] if isinstance(each, list) and each)
 
 
 def _cost(systems: dict[str, Any], told: dict[str, Any]) -> Section:

@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from context_bench.core.families import families
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result
+from context_bench.core.roles import CANDIDATE
 from context_bench.core.verdict.ceiling import is_headline
-from context_bench.reports.agents import SHOWN_BY_AGENTS, agent_facts, agents
-from context_bench.reports.material import PRIMARY, SHOWN_OF_MEMORY, Material, family, figure, gather, interval_of, mapping
+from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
 from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, difference, quality
-from context_bench.reports.replay import SHOWN_BY_REPLAY, replay, replay_sentences
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
-_SHOWN_ELSEWHERE = {
-    "groups",
-    PRIMARY,
-    "pass_rate",
-    "compression_ratio",
-    "mean_input_tokens",
-    "mean_output_tokens",
-    *SHOWN_BY_REPLAY,
-    *SHOWN_BY_AGENTS,
-}
-_DECIDING = ("replay-cost", "prefix-cache")  # of a replay: what it is for, so it comes first
+_SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")
 _RESPONDER = (
     ("closed_book", "closed book", "no context"),
     ("short", "short context", "only what is needed"),
@@ -42,20 +32,18 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
     material = gather(result)
     manifest = mapping(result.manifest)
     ready = setup_facts(result.setups)
-    about_replay = replay(material)
+    first, others = _of_families(material)
     sections = [
-        *(section for name in _DECIDING for section in about_replay if section and section.id == name),
+        *first,
         money(material, manifest, ready),
         quality(material),
         comparisons(material),
         _datasets(material),
-        *(section for section in about_replay if section and section.id not in _DECIDING),
-        *agents(material),
-        *_special(material),
+        *others,
         time(material),
         tokens(material),
         wire(material),
-        None if material.of_probes else setup(ready),
+        None if material.replaced("setup") else setup(ready),
         _responder(manifest),
         _metrics(material),
         _failures(material),
@@ -70,7 +58,7 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         systems=material.systems,
         baseline=material.baseline,
         score_field=material.score_field,
-        verdicts=[*_headlines(material), *given, *_verdicts(material), *replay_sentences(material), *without],
+        verdicts=[*_headlines(material), *given, *_verdicts(material), *_sentences(material), *without],
         sections=known,
         notes=_notes(material),
         rows=result.rows,
@@ -85,29 +73,28 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         config=mapping(result.config),
         manifest=manifest,
         details=details,
-        replay=mapping(result.replay),
+        families={key: mapping(figures) for key, figures in result.families.items()},
         setup=ready,
         setups=list(result.setups),
-        agents=mapping(result.agents),
-        compression=mapping(result.compression),
         by_type=list(result.by_type),
         lifts=list(result.lifts),
         changes=_changes(material),
     )
 
 
-def _special(material: Material) -> list[Section | None]:
-    """What only runs of memories and runs over probes have; few runs are either."""
-    found: list[Section | None] = []
-    if material.of_memories:
-        from context_bench.reports.memory import memory
+def _of_families(material: Material) -> tuple[list[Section], list[Section]]:
+    """The sections of families: those for the head of the page, and the others."""
+    first: list[Section] = []
+    others: list[Section] = []
+    for family in material.families:
+        own = [section for section in family.sections.build(material) if section is not None]
+        first += [section for name in family.sections.first for section in own if section.id == name]
+        others += [section for section in own if section.id not in family.sections.first]
+    return first, others
 
-        found += memory(material)
-    if material.of_probes:
-        from context_bench.reports.compression import compression
 
-        found += compression(material)
-    return found
+def _sentences(material: Material) -> list[Sentence]:
+    return [sentence for family in material.families for sentence in family.sections.sentences(material)]
 
 
 def _lifts(material: Material) -> list[Sentence]:
@@ -136,7 +123,6 @@ def _verdicts(material: Material) -> list[Sentence]:
     comparisons = material.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
-    controls = _controls(material)
     return [
         Sentence(
             each.system,
@@ -150,15 +136,8 @@ def _verdicts(material: Material) -> list[Sentence]:
             control,
         )
         for each in chosen
-        for control in [each.system in controls or "@" in each.system or each.system.endswith("#2")]
+        for control in [material.roles.get(each.system, CANDIDATE).is_control]
     ]
-
-
-def _controls(material: Material) -> set[str]:
-    cells = material.result.manifest.get("cells")
-    return (
-        {str(name) for cell in cells if isinstance(cell, dict) for name in cell.get("controls") or ()} if isinstance(cells, list) else set()
-    )
 
 
 def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:
@@ -201,11 +180,21 @@ def _sentence(each: Comparison) -> str:
 
 def _notes(material: Material) -> list[str]:
     notes = [note for note in map(str, material.result.notes) if not is_headline(note)]
-    if len(material.systems) == 1 and not material.result.replay and not any("--controls" in note for note in notes):
-        memory = bool((material.result.manifest or {}).get("memory"))
-        how = "--floors runs what it can be compared with" if memory else "--controls adds a passthrough to compare it with"
-        notes.append(f"One system alone is compared with nothing: {how}.")
+    advice = next(iter(_advice(material)), "--controls adds a passthrough to compare it with")
+    if advice and len(material.systems) == 1 and not any("--controls" in note for note in notes):
+        notes.append(f"One system alone is compared with nothing: {advice}.")
     return notes
+
+
+def _advice(material: Material) -> list[str]:
+    """Advice of families for a run of one system; an empty one where it needs none."""
+    result = material.result
+    return [
+        family.sections.alone
+        for family in families()
+        if family.sections.alone is not None
+        and (result.families.get(family.manifest_key) or (result.manifest or {}).get(family.manifest_key))
+    ]
 
 
 def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]]:
@@ -219,11 +208,12 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
         ("Model", _listed(_models(manifest) or options.get("model") or manifest.get("model") or material.result.config.get("model"))),
         ("Shape", _listed(material.found.shapes or options.get("shape"))),
     ]
+    own = [family.sections for family in material.families]
     known = [
         ("Run", name or manifest.get("name")),
         ("Data", _listed(name for name in material.found.dataset_names if name)),
-        ("Tasks" if material.result.agents else "Examples", f"{_examples(material):,}{trials}"),
-        *(agent_facts(material) if material.result.agents else _of_probes(material) if material.of_probes else asked),
+        (next((section.unit for section in own), "Examples"), f"{_examples(material):,}{trials}"),
+        *next((section.facts(material) for section in own if section.facts is not None), asked),
         ("Score", material.score_field),
         ("Baseline", material.baseline),
         ("Margin", margin),
@@ -231,12 +221,6 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
         ("Started", manifest.get("started")),
     ]
     return [(label, str(value)) for label, value in known if value not in (None, "", [])]
-
-
-def _of_probes(material: Material) -> list[tuple[str, Any]]:
-    from context_bench.reports.compression import run_facts
-
-    return run_facts(material)
 
 
 def _models(manifest: dict[str, Any]) -> list[str]:
@@ -350,7 +334,7 @@ def _metrics(material: Material) -> Section | None:
         return None
     groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(keys)
     tables = [_metric_table(material, f"metrics-{position + 1}", group) for position, group in enumerate(groups)]
-    return Section("metrics", "All metrics", tables=tables, brief=not material.of_probes)
+    return Section("metrics", "All metrics", tables=tables, brief=not material.replaced("metrics"))
 
 
 def _metric_table(material: Material, name: str, keys: list[str]) -> Table:
@@ -364,11 +348,12 @@ def _metric(key: str, value: float | None) -> Figure | None:
 
 
 def _repeated(key: str) -> bool:
-    return key in _SHOWN_ELSEWHERE or key in SHOWN_OF_MEMORY or key.startswith(("latency_", "ttft_", "setup_", "setups_"))
+    elsewhere = key in _SHOWN_ELSEWHERE or key.startswith(("latency_", "ttft_", "setup_", "setups_"))
+    return elsewhere or any(key in family.sections.shown for family in families())
 
 
 def _grouped(keys: list[str]) -> list[list[str]]:
     families: dict[str, list[str]] = {}
     for key in keys:
-        families.setdefault(family(key), []).append(key)
+        families.setdefault(subject(key), []).append(key)
     return [group[start : start + MOST_COLUMNS] for group in families.values() for start in range(0, len(group), MOST_COLUMNS)]

@@ -29,7 +29,7 @@ def tokens(material: Material) -> Section | None:
     """Sent, forwarded, billed; where the forwarded count comes from; compression and growth."""
     if not any(each.sent.n or each.forwarded.n or each.billed.n for _, each in material.lines):
         return None
-    if material.of_probes and all(set(each.sources) <= {"context"} and not each.billed.n for _, each in material.lines):
+    if material.replaced("tokens") and all(set(each.sources) <= {"context"} and not each.billed.n for _, each in material.lines):
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
     columns = [
         Column("System", False),
@@ -236,7 +236,7 @@ def time(material: Material) -> Section | None:
     """Latency and time to first token."""
     if not any(any(each.latency) for _, each in material.lines):
         return None
-    if material.of_probes and not any(each.ttft or each.billed.n for _, each in material.lines):
+    if material.replaced("time") and not any(each.ttft or each.billed.n for _, each in material.lines):
         return None  # no model answered; what compressing took stands with the sizes
     columns = [
         Column("System", False),

@@ -31,6 +31,8 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.wire import parse_request
 from context_bench.systems.compressors import compressor_of
 from context_bench.systems.compressors._messages import check_limit
+from context_bench.systems.compressors.full import Full
+from context_bench.systems.compressors.none import NoContext
 
 
 @dataclass(slots=True)
@@ -235,7 +237,7 @@ class Compressing:
     def _claims(self) -> bool:
         """Whether it is an arm of its own whose compressor says that the same messages give the same result."""
         claims = bool(getattr(self.compressor, "deterministic", False))
-        return claims and self.partner is None and self.compressor.name not in ("full", "none")
+        return claims and self.partner is None and not isinstance(self.compressor, Full | NoContext)
 
     async def _steady(self, prefix: list[ChatMessage], tail: list[ChatMessage], budget: int | None, example: Example) -> dict[str, float]:
         """`determinism`: 1 if two cold compressions are equal to the byte; `idempotence`: 1 if compressing the result changes nothing."""
@@ -246,7 +248,7 @@ class Compressing:
     @property
     def ignores_budget(self) -> bool:
         """Whether the compressor has a size of its own (passthrough, nothing)."""
-        return bool(getattr(self.compressor, "ignores_budget", False)) or self.compressor.name in ("full", "none")
+        return bool(getattr(self.compressor, "ignores_budget", False)) or isinstance(self.compressor, Full | NoContext)
 
     async def _one(
         self, prefix: list[ChatMessage], tail: list[ChatMessage], state: Any, budget: int | None, example: Example

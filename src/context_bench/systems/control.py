@@ -12,10 +12,13 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget
+from context_bench.core.families import built_in_names
 from context_bench.core.ledger import current_ledger
 from context_bench.core.plugins import build, parse_spec
 from context_bench.core.protocols import Compressor, Prices
 from context_bench.core.records import Example
+from context_bench.core.registry import registry
+from context_bench.core.roles import CANDIDATE, ArmRole, control_role
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.compressors import COMPRESSORS, compressor_of
@@ -24,14 +27,13 @@ from context_bench.systems.context import split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
 from context_bench.systems.serve import compress_texts
 
-__all__ = ["SYSTEMS", "Control", "Read", "compressor_of", "system_of"]
+__all__ = ["SYSTEMS", "Control", "Read", "compressor_of", "system_of", "system_role"]
 
 #: What `--system NAME` finds without being registered.
 SYSTEMS: dict[str, str] = {
-    **COMPRESSORS,
+    **built_in_names("system"),
     "openai_proxy": "context_bench.systems.openai_proxy:OpenAIProxy",
     "claude_cli": "context_bench.systems.claude_cli:ClaudeCLI",
-    "sentence": "context_bench.systems.sentence:SentenceReader",
 }
 
 
@@ -205,3 +207,13 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
         raise BadInput(f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is left")
     compressor = compressor_of(made)
     return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)
+
+
+def system_role(spec: str) -> ArmRole:
+    """The role of a `--system`: it is under test, but for the built-in `full`, `none` and `random_drop`, which are controls here too."""
+    given = parse_spec(spec)
+    own = given.scheme == "name" and any(registry.find(kind, given.target) is not None for kind in ("system", "compressor"))
+    if own or given.scheme not in ("name", "builtin") or given.target not in COMPRESSORS:
+        return CANDIDATE
+    ends = given.target in ("full", "none", "random_drop")
+    return control_role(given.target) if ends else ArmRole(kind=given.target)

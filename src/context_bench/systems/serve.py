@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,16 @@ from multidict import CIMultiDict
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, Failed, describe
+from context_bench.core.jsontext import MOST_BYTES, load_body
 from context_bench.core.keys import stable_hash
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
 from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.core.wire import WireRequest
+from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.background import run_sync
+from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Answer, Hop, Request
 from context_bench.llm.wire import Reply, parse_request, render_reply, render_stream
@@ -31,8 +35,8 @@ from context_bench.systems.context import WIRES, Context, Slot, context_of, with
 
 Spec = str | Compressor | System
 
-#: Bytes of a body up to which it is read where others wait.
-_SMALL = 64 * 1024
+#: Seconds and bytes that work at a large body may take.
+_SECONDS, _MEMORY = 600.0, 2 * 2**30
 
 
 class Served:
@@ -50,6 +54,8 @@ class Served:
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
         self._hop = Hop(upstream, self._change, port=port, host=host)
+        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), _SECONDS, _MEMORY)
+        self._pool: ThreadPoolExecutor | None = None
 
     @property
     def url(self) -> str:
@@ -59,11 +65,16 @@ class Served:
     async def start(self) -> Served:
         """Bind and serve."""
         await self._hop.start()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-serve")
         return self
 
     async def stop(self) -> None:
         """Close the port; a system's `aclose` is awaited."""
         await self._hop.stop()
+        self._apart.stop()
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.shutdown)
+        self._apart.close()
         close = calling.method(self.plugin, "aclose")
         if close is not None:
             await calling.call(close)
@@ -85,34 +96,139 @@ class Served:
             request = request.with_headers(with_key(request.headers, self._key, request.wire))
         if isinstance(self.plugin, Full) or request.wire not in WIRES:
             return request
-        small = len(request.raw) <= _SMALL and "Content-Encoding" not in request.headers
-        body = request.body if small else await asyncio.to_thread(_body, request)
-        if body is None:
-            return request
-        context = await asyncio.to_thread(context_of, request.wire, body)
-        if not context.slots:
-            return request
-        try:
-            made = await self._shortened(context, body.get("model"))
-        except Failed as error:
-            raise ResponderError(502, f"{self.name}: {describe(error)}") from None
-        except Exception as error:  # the plug-in is somebody else's code: its fault is one failed request
-            raise ResponderError(500, f"{self.name}: {describe(error)}") from error
+        body = _Body(request.wire, request.raw, request.headers.get("Content-Encoding", ""))
+        if not body.coding and len(body.raw) > MOST_BYTES:
+            return request  # nobody reads it
+        large = await self._large(body)
+        if large and _movable(self.plugin):
+            made = await self._do("shortened", body, large=large)
+        else:
+            found = await self._do("found", body, large=large)
+            made = await self._made(found, body, large=large) if found is not None else None
+        if isinstance(made, _Fault):
+            raise ResponderError(made.status, f"{self.name}: {made.text}")
+        return request if made is None else request.with_raw(made) if isinstance(made, bytes) else made
+
+    async def _large(self, body: _Body) -> bool:
+        if body.coding and len(body.raw) <= LARGE:
+            return await asyncio.to_thread(unpacks_to_more, body.raw, body.coding, LARGE)
+        return len(body.raw) > LARGE
+
+    async def _made(self, found: _Found, body: _Body, *, large: bool) -> bytes | Answer | _Fault | None:
+        made = await _shortened(self.plugin, found)
         if isinstance(made, Answered):
-            return _rendered(made, parse_request(request.wire, body))
-        if made == [slot.text for slot in context.slots]:
-            return request
-        return request.with_document(await asyncio.to_thread(with_context, request.document, context.slots, made))
+            request: WireRequest = await self._do("parsed", body, large=large)
+            return _rendered(made, request)
+        if isinstance(made, _Fault) or made == [slot.text for slot in found.context.slots]:
+            return made if isinstance(made, _Fault) else None
+        new: bytes = await self._do("replaced", (body, found.context.slots, made), large=large)
+        return new
 
-    async def _shortened(self, context: Context, model: Any) -> list[str] | Answered:
-        if calling.method(self.plugin, "compress"):
-            texts = [(slot.role, slot.text) for slot in context.slots]
-            return await compress_texts(self.plugin, texts, context.question, model=model if isinstance(model, str) else None)
-        return await _processed(self.plugin, context)
+    async def _do(self, method: str, work: Any, *, large: bool) -> Any:
+        """Read or write a body: a large one in another process, for which others do not wait."""
+        if not large:
+            return await asyncio.to_thread(getattr(_Texts(), method), work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._do_apart, method, work)
+        except Lost as lost:
+            raise ResponderError(500, f"{self.name}: {lost}") from None
+
+    def _do_apart(self, method: str, work: Any) -> Any:
+        self._apart.away(large=True)
+        return self._apart.do(method, work)
 
 
-def _body(request: Request) -> dict[str, Any] | None:
-    return request.body
+def _movable(plugin: Any) -> bool:
+    """True for our own compressors without a model: a copy in another process does just the same."""
+    own = f"{type(plugin).__module__}:{type(plugin).__name__}"
+    return own in COMPRESSORS.values() and own != COMPRESSORS["extractive"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The body of a request as it came."""
+
+    wire: str
+    raw: bytes
+    coding: str
+
+    @property
+    def document(self) -> str:
+        """Its text; `ValueError` if it is none."""
+        return decode(self.raw, self.coding).decode("utf-8")
+
+    def read(self) -> dict[str, Any] | None:
+        """The JSON object in it, or `None`."""
+        try:
+            found = load_body(self.document)
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The context of a request, and the model that is asked."""
+
+    context: Context
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A plug-in failed: the status and the text that a client is given."""
+
+    status: int
+    text: str
+
+
+class _Texts:
+    """Finds the texts of bodies and replaces them. `plugin`: a compressor that makes them shorter here."""
+
+    def __init__(self, plugin: Any = None) -> None:
+        self._plugin = plugin
+
+    def found(self, body: _Body) -> _Found | None:
+        """The context; `None` if there is none."""
+        read = body.read()
+        context = context_of(body.wire, read) if read is not None else None
+        if read is None or context is None or not context.slots:
+            return None
+        model = read.get("model")
+        return _Found(context, model if isinstance(model, str) else None)
+
+    def parsed(self, body: _Body) -> WireRequest:
+        """The request."""
+        return parse_request(body.wire, body.read() or {})
+
+    def replaced(self, work: tuple[_Body, Sequence[Slot], Sequence[str]]) -> bytes:
+        """The body with other texts in the place of its context."""
+        body, slots, texts = work
+        return with_context(body.document, slots, texts).encode("utf-8")
+
+    def shortened(self, body: _Body) -> bytes | _Fault | None:
+        """The body with its context made shorter by the compressor; `None` if that leaves it as it is."""
+        found = self.found(body)
+        if found is None:
+            return None
+        made = asyncio.run(_shortened(self._plugin, found))
+        if isinstance(made, _Fault):
+            return made
+        slots = found.context.slots
+        assert isinstance(made, list), "a compressor answers nobody"
+        return None if made == [slot.text for slot in slots] else self.replaced((body, slots, made))
+
+
+async def _shortened(plugin: Any, found: _Found) -> list[str] | Answered | _Fault:
+    try:
+        if not calling.method(plugin, "compress"):
+            return await _processed(plugin, found.context)
+        texts = [(slot.role, slot.text) for slot in found.context.slots]
+        return await compress_texts(plugin, texts, found.context.question, model=found.model)
+    except Failed as error:
+        return _Fault(502, describe(error))
+    except Exception as error:  # the plug-in is somebody else's code: its fault is one failed request
+        return _Fault(500, describe(error))
 
 
 def _plugin(spec: Spec) -> Any:

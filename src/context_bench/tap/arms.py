@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -19,6 +19,8 @@ from context_bench.tap.sessions import Place
 _MOMENT = 0.1
 
 ArmName = Literal["main", "shadow"]
+#: A part of a watch, and the numbers of the turns that it takes long for; 0 for one whose turn is not found yet.
+Slow = Callable[[str, Collection[int]], None]
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Arm:
     """A front tap, and a back tap if something stands between the two. Tells `tell` what belongs together.
 
     `arrived` is shown each request of a client as it comes, and may have the end of its answer wait until it is kept (`Exchange.kept`).
+    `slow` is given a part of the arm and the clients' requests whose large bodies it begins to read; none of them once it has read them.
     """
 
     def __init__(
@@ -68,13 +71,14 @@ class Arm:
         via: str | None,
         sink: Sink | None,
         arrived: Callable[[Exchange], None] | None = None,
+        slow: Slow = lambda part, turns: None,
     ) -> None:
         self.name, self._tell, self._clock = name, tell, clock
         self.place: Place | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
         self._arrived = arrived
-        before = _Side(self._front_arrived, self._front_finished)
-        behind = _Side(self._pairing.back_arrived, self._pairing.back_finished)
+        before = _Side(self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large]))
+        behind = _Side(self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large)))
         self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
         self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
         self._closing = contextlib.AsyncExitStack()
@@ -169,3 +173,4 @@ class _Side:
 
     arrived: Callable[[Exchange], None]
     finished: Callable[[Exchange], None]
+    reading: Callable[[Sequence[Exchange]], None]

@@ -6,15 +6,15 @@ import asyncio
 import hashlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from context_bench.core.records import Forwarded
 from context_bench.core.wire import WireRequest
-from context_bench.llm.coding import Undecodable, decode
-from context_bench.tap.apart import Apart, Lost
+from context_bench.llm.apart import LARGE, Apart, Lost
+from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import words
 from context_bench.tap.records import Body, Exchange, Scribe, header
@@ -24,7 +24,7 @@ Sink = Callable[[Forwarded], None]
 
 _AT_ONCE = 8
 #: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
-_LARGE, _LITTLE = 512 * 1024, 1024
+_LARGE, _LITTLE = LARGE, 1024
 _log = logging.getLogger("context_bench.tap")
 
 
@@ -36,6 +36,9 @@ class Witness(Protocol):
 
     def finished(self, exchange: Exchange) -> None:
         """It is over and read: `record`, `request` and `digest` are there; bodies go when this returns."""
+
+    def reading(self, large: Sequence[Exchange]) -> None:
+        """These are large and are being read now: what follows them waits. None: they have been read."""
 
 
 @dataclass(slots=True)
@@ -101,13 +104,7 @@ def _large(exchange: Exchange) -> bool:
 def _unpacks(headers: Headers, body: Body) -> bool:
     if body.size < _LITTLE or not body.whole or not (encoding := header(headers, "content-encoding")):
         return False
-    try:
-        decode(body.data, encoding, _LARGE)
-    except Undecodable:
-        return False
-    except Exception:  # too large, or something that is tried again where it does no harm
-        return True
-    return False
+    return unpacks_to_more(body.data, encoding, _LARGE)
 
 
 class Reader:
@@ -159,10 +156,18 @@ class Reader:
             self._changed()
 
     async def _written(self, batch: list[Exchange]) -> list[Done]:
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._write, batch)
+            return await loop.run_in_executor(self._pool, self._write, batch, loop)
         except Exception as error:  # no thread to be had, say
             return [_not_read(self._scribe, exchange, error) for exchange in batch]
+        finally:
+            self._at_large([])
+
+    def _at_large(self, exchanges: Sequence[Exchange]) -> None:
+        """The witness may not want to have answers wait for what takes long."""
+        if self._witness is not None:
+            self._witness.reading(exchanges)
 
     def _hand_on(self, exchange: Exchange, done: Done) -> None:
         exchange.record = done.record
@@ -175,10 +180,12 @@ class Reader:
         exchange.reply.let_go()
         self._deliver(done.record, exchange, done.packed)
 
-    def _write(self, batch: list[Exchange]) -> list[Done]:
+    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[Done]:
         """In the other thread: the records, and what the shelf keeps of each."""
         kept = [self._shelf.keeps(exchange.window) for exchange in batch]
         large = [_large(exchange) for exchange in batch]
+        if any(large):
+            loop.call_soon_threadsafe(self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large])
         if not self._apart.away(large=any(large)):
             done: list[Done] = self._apart.do("all", list(zip(batch, kept, strict=True)))
         else:

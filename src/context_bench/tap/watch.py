@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.watching import Turn
-from context_bench.tap.apart import Apart, Lost
+from context_bench.llm.apart import Apart, Lost
 from context_bench.tap.arms import Arm, Event
 from context_bench.tap.measuring import PROMPTS, Measure, Mirror, Money, unmeasured
 from context_bench.tap.reading import Sink
@@ -30,8 +30,9 @@ Keep = Callable[[list[Turn]], Awaitable[None]]
 class Watch:
     """Watches traffic between `front` (where clients are pointed) and the provider at `upstream`.
 
-    The end of an answer is given to its client once its record is kept, or cannot be; `under_way` says how many turns that have begun are
-    not kept yet, and `moved` is called whenever that changes. `lost` counts records that could not be kept.
+    The end of an answer is given to its client once its record is kept, or cannot be, or would have to wait for large bodies of
+    others. `under_way` says how many turns that have begun are not kept yet, and `moved` is called whenever that changes. `lost` counts
+    records that could not be kept.
 
     `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the provider directly. Ports
     0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of finished records; only after it returns do
@@ -59,11 +60,12 @@ class Watch:
         self.record, self.via, self._clock = record, via, clock
         self._prices, self._keep, self._seen, self._mirror, self._moved = prices, keep, seen, mirror, moved
         self._under_way: dict[int, Exchange] = {}
+        self._slow: dict[str, Collection[int]] = {}  # what works at large bodies now, and of which turns
         self.lost = 0
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
         options = self._tap_options(record, counter_model)
-        self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived)
+        self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived, self._takes_long)
         self._arms = [self._main]
         self._closing = contextlib.AsyncExitStack()
         self.fault: Exception | None = None  # why records could not be kept
@@ -92,8 +94,22 @@ class Watch:
         if exchange.wire not in PROMPTS or self._keep is None:
             return
         exchange.kept = asyncio.Event()
+        if self._slow:
+            exchange.kept.set()
         self._under_way[exchange.number] = exchange
         self._tell_moved()
+
+    def _takes_long(self, part: str, turns: Collection[int]) -> None:
+        """While a part of the watch works at large bodies of some turns, no other turn's client waits for it: those are under way."""
+        if turns:
+            self._slow[part] = turns
+            for exchange in self._under_way.values():
+                if exchange.kept is not None and exchange.number not in turns:
+                    exchange.kept.set()
+        elif self._slow.pop(part, None) is not None and not self._slow:
+            for exchange in self._under_way.values():
+                if exchange.kept is not None and not exchange.ended:
+                    exchange.kept.clear()
 
     def _let_go(self, events: list[Event]) -> None:
         """Nothing more is to be waited for: clients may have the ends of their answers."""
@@ -152,6 +168,7 @@ class Watch:
             while not self._queue.empty():
                 events.append(self._queue.get_nowait())
             try:
+                self._takes_long("measuring", [event.number if event.arm == "main" else 0 for event in events if event.large])
                 measured = await loop.run_in_executor(pool, self._measured, events)
                 await self._hand_on([turn for turn, _ in measured])
                 self._let_go(events)
@@ -161,6 +178,7 @@ class Watch:
                 self.lost += len(events)
                 self._fail(error)
             finally:
+                self._takes_long("measuring", ())
                 self._let_go(events)
                 for _ in events:
                     self._queue.task_done()

@@ -32,8 +32,17 @@ EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question":
 
 
 def done(*systems, store=None, run=None, examples=EXAMPLES):
+    declared = {"full": "baseline", "none": "known_bad"}
     return evaluate(
-        list(systems), examples, [AnswerQuality()], [MeanScore(score_field="f1")], progress=False, max_workers=8, store=store, run=run
+        list(systems),
+        examples,
+        [AnswerQuality()],
+        [MeanScore(score_field="f1")],
+        progress=False,
+        max_workers=8,
+        store=store,
+        run=run,
+        roles={system.name: declared[system.name] for system in systems if system.name in declared},
     )
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.agent_runs import AgentRun, Contest, amounts_against, by_task, figures, flips
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import ArmRole
 from context_bench.engine.summary import summarise
 from context_bench.metrics import MeanScore
 
@@ -81,7 +82,7 @@ def test_verdicts_without_a_task_are_those_of_a_run_without_it(seed, count, tria
             score_field="solved",
             baseline="base",
             margin=margin,
-            controls=["none"],
+            roles={"none": ArmRole("known_bad", "none")},
         )
         return {each.system: (each.verdict, each.difference, each.low, each.high) for each in found.comparisons}
 

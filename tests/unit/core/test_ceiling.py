@@ -5,6 +5,7 @@ import random
 import pytest
 
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import roles_of_old_names
 from context_bench.core.verdict import weigh
 from context_bench.core.verdict.ceiling import could_not_win, is_headline, told_apart
 from context_bench.engine.summary import summarise
@@ -53,7 +54,7 @@ def rows(system, scores):
 
 def summed(score, by_system, **options):
     found = {system: rows(system, scores) for system, scores in by_system.items()}
-    return summarise(found.get, list(found), [], score_field=score, **options)
+    return summarise(found.get, list(found), [], score_field=score, roles=roles_of_old_names(found), **options)
 
 
 @pytest.mark.parametrize("ceiling", ["oracle", "full"])

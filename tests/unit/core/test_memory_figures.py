@@ -12,6 +12,7 @@ from context_bench.core.memory_figures import Declined, Scored, Use, harm, score
 from context_bench.core.memory_notes import memory_notes
 from context_bench.core.quantiles import nearest_rank
 from context_bench.core.records import EvalRow, SetupRecord
+from context_bench.core.roles import CANDIDATE, roles_of_old_names
 from context_bench.core.rowfacts import tallied
 from context_bench.metrics import BUILTINS, AbstentionRates, MemoryCost
 
@@ -140,7 +141,8 @@ ABOUT = {"k": [1, 5], "reader": True, "floors": ["none", "random", "full_context
 
 
 def notes(values: dict[str, list[dict[str, float]]], about: dict[str, Any] = ABOUT, **more: Any) -> list[str]:
-    return memory_notes(run(values), about, score_field="f1", **more)
+    roles = roles_of_old_names(values, None, about.get("floors"))
+    return memory_notes(run(values), about, score_field="f1", roles=roles, **more)
 
 
 def test_k_that_empties_the_store_comes_first() -> None:
@@ -216,8 +218,8 @@ def test_what_could_not_be_scored_is_counted() -> None:
 
 
 def test_odd_input_says_nothing() -> None:
-    assert memory_notes({}, {}) == []
-    assert memory_notes({"m": []}, {"k": None}, setups=[setup("h1", parts="many")]) == []
+    assert memory_notes({}, {}, roles={}) == []
+    assert memory_notes({"m": []}, {"k": None}, setups=[setup("h1", parts="many")], roles={"m": CANDIDATE}) == []
 
 
 @given(st.lists(st.text(max_size=30), max_size=8), st.text(max_size=20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import roles_of_old_names
 from context_bench.engine.summary import summarise
 
 
@@ -17,7 +18,7 @@ def by_kind(systems, kinds, n=120):
             right = systems[name](kind) if callable(systems[name]) else systems[name]
             yield EvalRow(name, number, {"f1": float(right)}, 100, 50, metadata={"qa_type": kind})
 
-    return summarise(rows, list(systems), [], score_field="f1", margin=0.2)
+    return summarise(rows, list(systems), [], score_field="f1", margin=0.2, roles=roles_of_old_names(systems))
 
 
 def test_a_loss_is_found_where_it_is():

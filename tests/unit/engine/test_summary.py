@@ -7,6 +7,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow, plain
+from context_bench.core.roles import roles_of_old_names
 from context_bench.engine.summary import summarise
 from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate, PerDatasetBreakdown
 
@@ -23,6 +24,7 @@ def row(system, number, score=1.0, **more):
 def result(by_system, **settings):
     settings = {"score_field": "f1", **settings}
     metrics = settings.pop("metrics", METRICS)
+    settings["roles"] = roles_of_old_names(by_system, settings.get("baseline"), settings.pop("controls", ()))
     return summarise(lambda name: iter(by_system[name]), list(by_system), metrics, **settings)
 
 

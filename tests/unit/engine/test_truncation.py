@@ -3,11 +3,13 @@
 import pytest
 
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.engine.summary import summarise
 from context_bench.metrics import CompressionRatio, MeanScore
 from context_bench.reports.json_out import render
 from context_bench.reports.page import build_page
 from context_bench.results import EvalResult
+from context_bench.systems.control import system_role
 
 
 def rows(name, score, n=200, forwarded=300):
@@ -17,12 +19,15 @@ def rows(name, score, n=200, forwarded=300):
     ]
 
 
+def role_of(name):
+    kind, _, of = name.partition("@")
+    return control_role(kind, of=of) if of else system_role(name) if name != "mine" else CANDIDATE
+
+
 def found(systems, **settings):
     by = {name: rows(name, *(told if isinstance(told, tuple) else (told,))) for name, told in systems.items()}
-    controls = [name for name in by if "@" in name or name in ("full", "none")]
-    told = summarise(
-        by.__getitem__, list(by), [MeanScore("f1"), CompressionRatio()], **{"score_field": "f1", "controls": controls, **settings}
-    )
+    roles = {name: role_of(name) for name in by}
+    told = summarise(by.__getitem__, list(by), [MeanScore("f1"), CompressionRatio()], **{"score_field": "f1", "roles": roles, **settings})
     return told, [row for each in by.values() for row in each]
 
 

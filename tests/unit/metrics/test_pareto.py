@@ -3,6 +3,7 @@
 import math
 
 from context_bench.core.records import EvalRow
+from context_bench.core.roles import roles_of_old_names
 from context_bench.engine.summary import summarise
 from context_bench.metrics import CompressionRatio, CostOfPass, MeanScore, ParetoRank
 from context_bench.reports.page import build_page
@@ -45,7 +46,8 @@ def run(systems, metrics=METRICS, **more):
         name: [EvalRow(name, i, {} if score is None else {"f1": score}, 1000, tokens) for i in range(8)]
         for name, (score, tokens) in systems.items()
     }
-    return summarise(lambda name: iter(rows[name]), list(rows), list(metrics), score_field="f1", **more).summary
+    roles = roles_of_old_names(systems)
+    return summarise(lambda name: iter(rows[name]), list(rows), list(metrics), score_field="f1", roles=roles, **more).summary
 
 
 def ranks(summary):
@@ -53,7 +55,7 @@ def ranks(summary):
 
 
 def test_a_run_ranks_all_its_arms_controls_included():
-    found = run({"full": (1.0, 1000), "kompact": (1.0, 500), "none": (0.0, 10)}, controls=["full", "none"])
+    found = run({"full": (1.0, 1000), "kompact": (1.0, 500), "none": (0.0, 10)})
     assert ranks(found) == {"full": 2.0, "kompact": 1.0, "none": 3.0}
 
 
@@ -83,7 +85,7 @@ def test_noise_has_no_rank_and_gives_none():
         for i, row in enumerate(spread("random_drop", 0.2, 200))
     ]
     asked = [*METRICS, CompressionRatio(), ParetoRank("f1", "mean_output_tokens")]
-    told = summarise(lambda name: iter(rows[name]), list(rows), asked, score_field="f1", controls=["full", "full#2", "random_drop"])
+    told = summarise(lambda name: iter(rows[name]), list(rows), asked, score_field="f1", roles=roles_of_old_names(rows))
     assert ranks(told.summary) == {"full": 2.0, "full#2": None, "bm25": 1.0, "random_drop": 2.0}
     page = build_page(EvalResult(rows=[row for each in rows.values() for row in each], summary=told.summary, estimates=told.estimates))
     assert [point.name for point in page.section("quality").charts[0].data if point.front] == ["bm25"]

@@ -10,7 +10,7 @@ from context_bench.core.verdict.evidence import LEVEL, Evidence
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Known by name: what has exactly the evidence, and what has everything that was sent.
+#: Kinds of arms: what has exactly the evidence, and what has everything that was sent.
 CEILINGS = ("oracle", "full")
 _CHANCE = 0.8  # of showing the difference
 _MOST = 64  # times as many examples that are thought of

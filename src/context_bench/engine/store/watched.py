@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import Stop, UnknownName
@@ -171,6 +171,17 @@ def list_watches(store: Store) -> list[WatchRecord]:
         counts: dict[int, int] = {row[0]: row[1] for row in connection.execute(counted)}
         found = connection.execute(select(schema.watches).order_by(*newest_first(schema.watches))).all()
         return [_record(row, counts.get(row.number, 0)) for row in found]
+
+
+def old_watches(store: Store, before: float) -> dict[int, str]:
+    """Number → name of the watches that are over and were not touched since."""
+    return {watch.number: watch.name for watch in list_watches(store) if watch.updated < before and watch.status != RUNNING}
+
+
+def remove_watches(connection: Connection, numbers: list[int]) -> None:
+    """Remove watches and their records; bodies stay."""
+    for column in (schema.watched_bodies.c.watch, schema.watched.c.watch, schema.watches.c.number):
+        connection.execute(delete(column.table).where(column.in_(numbers)))
 
 
 def watch_of(store: Store, name: str) -> WatchRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.reports.compression.judge_card import judge_card, state
-from context_bench.reports.compression.quality import by_type, retained, rubric
+from context_bench.reports.compression.quality import by_type, retained, rubric, rubric_chart, type_chart
 from context_bench.reports.compression.repeats import drift, variance
 from context_bench.reports.compression.sizes import curves, taken
 from context_bench.reports.compression.what_was_lost import lost
@@ -24,16 +24,21 @@ def compression(material: Material) -> list[Section | None]:
     if not systems:
         return []
     ordered = {name: systems[name] for name in material.systems if name in systems}
+    types, dimensions = by_type(ordered, told, grader(material)), rubric(ordered)
+    if types is not None and (chart := type_chart(types, ordered, material.score_field)).data:
+        types.charts = [chart]
+    if dimensions is not None and (chart := rubric_chart(ordered)).data:
+        dimensions.charts = [chart]
     return [
-        by_type(ordered, told, grader(material)),
-        rubric(ordered),
-        retained(ordered),
+        types,
+        dimensions,
+        retained(ordered, material.roles),
         curves(material, told),
         taken(material, ordered, told),
-        lost(ordered),
+        lost(ordered, material.roles),
         judge_card(material, ordered),
         drift(ordered),
-        variance(ordered),
+        variance(ordered, material.roles),
     ]
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.probes import PROBE_TYPES
+from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
 from context_bench.reports.compression.cells import estimated, reasons
 from context_bench.reports.material import figure, mapping
-from context_bench.reports.page import Cell, Column, Section, Table
+from context_bench.reports.page import Cell, Chart, Column, Section, Table
+from context_bench.reports.pictures import Mark, Rated
 
 Systems = Mapping[str, dict[str, Any]]
 
@@ -62,9 +64,9 @@ def rubric(systems: Systems) -> Section | None:
     return Section("rubric", "Rubric", tables=[Table("rubric", columns, rows, about=about)])
 
 
-def retained(systems: Systems) -> Section | None:
+def retained(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
     """Retention index and lift over truncation."""
-    shown = {name: own for name, own in systems.items() if own.get("retention") and not name.endswith("#2")}
+    shown = {name: own for name, own in systems.items() if own.get("retention") and roles.get(name, CANDIDATE).role != "noise_floor"}
     if not shown:
         return None
     columns = [
@@ -112,3 +114,31 @@ def _retained_by_type(systems: Systems) -> list[Table]:
         rows.append([name, *(estimated(mapping(types.get(kind)).get("retention"), digits=2) for kind in kinds)])
     about = "A dash: full history and none are too close there, so there was nothing to retain."
     return [Table("retention-types", columns, rows, "Retention index by type of probe", about)]
+
+
+def type_chart(section: Section, systems: Systems, score_field: str | None) -> Chart:
+    """The table by type of probe as marks."""
+    kinds = [column.title.removesuffix(" (95 %)") for column in section.tables[0].columns[1:]]
+    marks: list[Mark] = [
+        Rated(name, kind, score)
+        for kind in kinds
+        for name, own in systems.items()
+        if (score := estimated(mapping(mapping(own.get("types")).get(kind)).get("score"))) is not None
+    ]
+    about = "Each mark is a system's mean over the probes of one type; right is better. Lines are 95 % intervals, where one can be given."
+    return Chart("probe-types", "dots", "Score by type of probe", about, f"mean {score_field}", "", marks)
+
+
+def rubric_chart(systems: Systems) -> Chart:
+    """The table by dimension of the rubric as marks."""
+    titles = {each.id: each.title for each in default_rubric().dimensions}
+    marks: list[Mark] = [
+        Rated(name, title, score)
+        for id_, title in titles.items()
+        for name, own in systems.items()
+        if (score := estimated(mapping(mapping(own.get("rubric")).get("dimensions")).get(id_), digits=2)) is not None
+    ]
+    about = (
+        "Each mark is a system's mean in one dimension of the rubric; right is better. Lines are 95 % intervals, where one can be given."
+    )
+    return Chart("rubric", "dots", "Rubric by dimension", about, "score, 0 to 5", "", marks, span=(0.0, 5.0))

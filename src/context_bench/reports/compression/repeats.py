@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.reports.compression.cells import estimated
 from context_bench.reports.material import figure, mapping
 from context_bench.reports.page import Cell, Column, Section, Table
@@ -61,7 +62,7 @@ def _by_cycle(found: Mapping[str, dict[str, Any]], cycles: list[int]) -> list[Ta
     return tables
 
 
-def variance(systems: Mapping[str, dict[str, Any]]) -> Section | None:
+def variance(systems: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> Section | None:
     """Variance components and where calls would help."""
     found = {name: mapping(own.get("variance")) for name, own in systems.items() if own.get("variance")}
     if not found:
@@ -88,7 +89,5 @@ def variance(systems: Mapping[str, dict[str, Any]]) -> Section | None:
                     figure(level.get("se_if_doubled"), "score"),
                 ]
             )
-    advice = "; ".join(
-        f"{name}: {own.get('advice')}" for name, own in found.items() if name not in ("full", "full#2", "none") and "@" not in name
-    )
+    advice = "; ".join(f"{name}: {own.get('advice')}" for name, own in found.items() if not roles.get(name, CANDIDATE).is_control)
     return Section("variance", "Where to spend calls", tables=[Table("variance", columns, rows, about=advice, keys=2)])

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.reports.compression.cells import estimated
 from context_bench.reports.material import figure, mapping
 from context_bench.reports.page import Cell, Column, Section, Table
 
 _MOST_SHOWN = 5  # of a system; the data have more
-_ENDS = ("full", "none", "passthrough", "tail_only")
 
 
-def lost(systems: Mapping[str, dict[str, Any]]) -> Section | None:
+def lost(systems: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> Section | None:
     """Facts: still in the text, named in the answer; by kind; then single ones of each system."""
-    found = {name: told for name, own in systems.items() if not name.endswith("#2") and (told := mapping(own.get("losses")))}
+    shown = {name: own for name, own in systems.items() if roles.get(name, CANDIDATE).role != "noise_floor"}
+    found = {name: told for name, own in shown.items() if (told := mapping(own.get("losses")))}
     if not found:
         return None
-    tables = [_kept(found), *_by_kind(found), *_shown(found)]
+    tables = [_kept(found), *_by_kind(found, roles), *_shown(found, roles)]
     return Section("losses", "What was lost", tables=tables)
 
 
@@ -42,8 +43,12 @@ def _kept(found: Mapping[str, dict[str, Any]]) -> Table:
     return Table("losses", columns, rows, about=about)
 
 
-def _by_kind(found: Mapping[str, dict[str, Any]]) -> list[Table]:
-    chosen = {name: mapping(own.get("kinds")) for name, own in found.items() if name not in _ENDS}
+def _is_end(role: ArmRole) -> bool:
+    return role.kind in (*WHOLE, *NOTHING)
+
+
+def _by_kind(found: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> list[Table]:
+    chosen = {name: mapping(own.get("kinds")) for name, own in found.items() if not _is_end(roles.get(name, CANDIDATE))}
     asked: dict[str, int] = {}
     for own in chosen.values():
         for kind, fates in own.items():
@@ -59,10 +64,10 @@ def _by_kind(found: Mapping[str, dict[str, Any]]) -> list[Table]:
     return [Table("loss-kinds", columns, rows, "Still there, by kind of fact")]
 
 
-def _shown(found: Mapping[str, dict[str, Any]]) -> list[Table]:
+def _shown(found: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> list[Table]:
     tables: list[Table] = []
     for name, own in found.items():
-        if name in _ENDS or "@" in name:
+        if _is_end(role := roles.get(name, CANDIDATE)) or role.is_control:
             continue
         every = sorted((mapping(each) for each in own.get("shown") or []), key=lambda one: bool(one.get("kept")))
         rows: list[list[Cell]] = []

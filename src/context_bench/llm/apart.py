@@ -20,9 +20,11 @@ from typing import Any, BinaryIO
 
 _log = logging.getLogger("context_bench.tap")
 
+#: Bytes of a body from which on work at it is large.
+LARGE = 512 * 1024
 #: Bytes that the process may take beyond what it has when it begins, and seconds that one piece of work may take.
 _MEMORY, _SECONDS = 768 * 2**20, 60.0
-_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.tap.apart import main; main()"
+_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.llm.apart import main; main({memory})"
 
 
 class Lost(Exception):
@@ -39,11 +41,12 @@ class Lost(Exception):
 class Apart:
     """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
 
-    A worker that cannot be handed over stays here. For one thread at a time.
+    A worker that cannot be handed over stays here. For one thread at a time. `seconds` that one piece of work may take,
+    and `memory`: bytes that the process may take beyond what it has when it begins.
     """
 
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
+    def __init__(self, worker: Any, seconds: float = _SECONDS, memory: int = _MEMORY) -> None:
+        self._worker, self._seconds, self._memory = worker, seconds, memory
         self._handed: bytes | None = None  # the worker as it was when it was handed over; a new process begins with it again
         self._bound = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,10 +81,10 @@ class Apart:
 
     def _asked(self, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
         if self._process is None:
-            self._process = _started()
+            self._process = _started(self._memory)
             _send(_pipe(self._process.stdin), worker)
         _give(_pipe(self._process.stdin), (method, work))
-        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), _SECONDS)
+        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), self._seconds)
         return found
 
     def _lost(self, error: Exception) -> Lost:
@@ -90,6 +93,11 @@ class Apart:
         if self._process is None:
             return Lost(f"the process that reads could not be started: {type(error).__name__}")
         return Lost(f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}", too_large=True)
+
+    def stop(self) -> None:
+        """From any thread: what the process does now is lost."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process."""
@@ -107,17 +115,17 @@ def _lost(kind: str) -> Lost:
     return Lost(kind, too_large=kind == "MemoryError")
 
 
-def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _CHILD.format(path=sys.path)]
+def _started(memory: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _CHILD.format(path=sys.path, memory=memory)]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL  # tracebacks and panics can quote a body
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0, bufsize=0)  # Ctrl-C is not for it
 
 
-def main() -> None:
+def main(memory: int) -> None:
     """Be the process: take the worker, then pieces of work until there are no more."""
     orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints is no answer
-    _limit_memory()
+    _limit_memory(memory)
     worker = _taken(orders)
     while True:
         try:
@@ -139,10 +147,10 @@ def _answer(worker: Any, method: str, work: Any) -> bytes:
         return pickle.dumps((type(error).__name__, None), pickle.HIGHEST_PROTOCOL)
 
 
-def _limit_memory() -> None:
+def _limit_memory(memory: int) -> None:
     with contextlib.suppress(OSError, ValueError):  # a system without such limits
         held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (held + _MEMORY, held + _MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (held + memory, held + memory))
 
 
 def _pipe(pipe: Any) -> BinaryIO:

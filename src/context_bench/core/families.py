@@ -1,0 +1,237 @@
+"""Families: one record for each subject that is measured (memories, compressors, traffic, agents, traces), and the list of them.
+
+The record says what the subject brings to commands, data, runs, stores and reports. The platform walks the list and asks no run what it
+is about. Built-in records stand in `BUILTINS`; an installed package offers its own under the entry-point group `context_bench.families`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from context_bench.core.registry import registry
+
+if TYPE_CHECKING:
+    from context_bench.core.records import Result
+
+#: Where each built-in record is. Reports show the sections of families in this order.
+BUILTINS = (
+    "context_bench.traffic_family:FAMILY",
+    "context_bench.agents_family:FAMILY",
+    "context_bench.memory_family:FAMILY",
+    "context_bench.compression_family:FAMILY",
+    "context_bench.traces.family:FAMILY",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the command line, loaded when it is called.
+
+    `place`: "package.module:function", or "package.module:app" for a group of commands. `about`: its line in the list. `settings`: of its
+    parser. `after`: the command that it follows in the list; without one it comes last. `default`: the command of a group that is meant
+    where none is named.
+    """
+
+    place: str
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    after: str = ""
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Datasets:
+    """Data sets that a family opens by name, as `context_bench.datasets.load` is asked for them.
+
+    `prefix`: names that begin with it are always the family's. `owns(name)`: true for another name of its own. `load(name, n, seed)` gives
+    a `LoadedDataset`. `names()`: those for the list of all. `describe(name)`: what is known without reading.
+    """
+
+    prefix: str
+    owns: Callable[[str], bool]
+    load: Callable[[str, int | None, int], Any]
+    names: Callable[[], Iterable[str]]
+    describe: Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a family may read to complete a result: the open `store`, the run's `id`, and its `answers`.
+
+    `answers()` reads rows with their `row`, `example` and `output`, in plan order.
+    """
+
+    store: Any
+    id: str
+    answers: Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a family keeps in a store beside runs, so that cleaning the store heeds it.
+
+    `old(store, before)`: number → name of what was not touched since and is not being written. `remove(connection, numbers)` removes it,
+    without its bodies. `bodies()`: columns of the store that name stored bodies, which stay while one of them does.
+    """
+
+    old: Callable[[Any, float], Mapping[int, str]]
+    remove: Callable[[Any, list[int]], None]
+    bodies: Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """What a family shows on the page of its runs. Functions get the page's `reports.material.Material`.
+
+    Attributes:
+        build: its sections, in order.
+        first: ids of those that stand at the head of the page, before money and quality.
+        belongs: true for a page that these are for; default: the result holds the family's figures.
+        sentences: verdicts of its own.
+        facts: (label, text) pairs for the head of the page instead of model and shape.
+        unit: the word for what is counted there.
+        shown: keys of the summary that its tables show.
+        apart: true for a score, by its name, that it shows itself; the quality section leaves it out.
+        graded: a sentence for the quality section, with a space before it.
+        replaces: ids of the platform's sections for which it has its own: setup, truncation, tokens, time, metrics.
+        alone: the advice for a run of one system; `""`: none is needed.
+        below: text after the report on a terminal, from the result.
+    """
+
+    build: Callable[[Any], Sequence[Any]] = lambda material: ()
+    first: tuple[str, ...] = ()
+    belongs: Callable[[Any], bool] | None = None
+    sentences: Callable[[Any], Sequence[Any]] = lambda material: ()
+    facts: Callable[[Any], Sequence[tuple[str, Any]]] | None = None
+    unit: str = "Examples"
+    shown: Collection[str] = ()
+    apart: Callable[[Any, str], bool] = lambda material, name: False
+    graded: Callable[[Any], str] = lambda material: ""
+    replaces: Collection[str] = ()
+    alone: str | None = None
+    below: Callable[[Any], str] = lambda result: ""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A format of `export` that only runs of the family have; `refusal`: the reason for which another run is refused, after its name.
+
+    `write(result, answers, systems, stream)`: `answers(system)` reads rows of a system with `row`, `example` and `output`, all for `None`;
+    `systems`: those that are asked for, `None` for all. `newline`: one is added on standard output.
+    """
+
+    write: Callable[[Any, Callable[[str | None], Iterable[Any]], list[str] | None, Any], None]
+    refusal: str
+    newline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A subject that is measured. A run belongs to it if its manifest has the `manifest_key`; the value there is `about` below.
+
+    `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where nothing is judged.
+    `notes(result, about, score_field)`: sentences for above and for below those of the run. `complete(result, about, stored)`: fills in
+    `result.families[manifest_key]` and what else it knows. `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems
+    whose answers have no ranking. `by_cluster`: true if examples depend on one another within their cluster. `named_controls`: true if the
+    manifest, not the names of systems, says which of them are controls, and those may be too small for an example.
+    `judges`: "package.module:function" of the command line that gives the evaluators for judging stored answers again, from the options
+    asked for, the run's record, and those made of the options.
+    """
+
+    name: str
+    manifest_key: str
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    datasets: Datasets | None = None
+    systems: Mapping[str, str] = field(default_factory=dict)
+    evaluators: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    unscored: Callable[[Mapping[str, Any]], bool] = lambda about: False
+    notes: Callable[[Result, Mapping[str, Any], str | None], tuple[list[str], list[str]]] | None = None
+    complete: Callable[[Result, Mapping[str, Any], Stored], None] | None = None
+    setup_totals: Callable[[Sequence[Any]], dict[str, float]] | None = None
+    in_order: frozenset[str] = frozenset()
+    by_cluster: bool = False
+    named_controls: bool = False
+    sections: Sections = field(default_factory=Sections)
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    judges: str = ""
+    kept: Kept | None = None
+
+
+def families() -> tuple[Family, ...]:
+    """All families: the built-in ones, then those that installed packages offer. One that cannot be used is left out with a warning."""
+    return _all(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def built_in() -> tuple[Family, ...]:
+    """The families of this package."""
+    return tuple(_load(place) for place in BUILTINS)
+
+
+def families_of(manifest: Mapping[str, Any]) -> list[Family]:
+    """The families that a run belongs to, by its manifest."""
+    return [family for family in families() if manifest.get(family.manifest_key)]
+
+
+def named_controls(manifest: Mapping[str, Any]) -> bool:
+    """True for a run whose manifest, not the names of systems, says which of them are controls."""
+    return any(family.named_controls for family in families_of(manifest))
+
+
+def brought(kind: str) -> dict[str, str]:
+    """Name → place of what the families of installed packages bring; built-in ones are in the tables of this package."""
+    return _tables(kind, families()[len(built_in()) :])
+
+
+def built_in_names(kind: str) -> dict[str, str]:
+    """Name → place of what the families of this package bring."""
+    return _tables(kind, built_in())
+
+
+def _tables(kind: str, known: Iterable[Family]) -> dict[str, str]:
+    tables: dict[str, Callable[[Family], Mapping[str, str]]] = {
+        "system": attrgetter("systems"),
+        "evaluator": attrgetter("evaluators"),
+        "metric": attrgetter("metrics"),
+    }
+    return {name: place for family in known for name, place in tables[kind](family).items()} if kind in tables else {}
+
+
+def _load(place: str) -> Family:
+    module, _, name = place.partition(":")
+    found: Family = getattr(import_module(module), name)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _all(path: tuple[str, ...]) -> tuple[Family, ...]:
+    found = list(built_in())
+    for point, load in registry.offered("family"):
+        try:
+            family = load()
+            _check(family, found)
+        except Exception as error:  # a package of somebody else's must not take every command with it
+            warnings.warn(f"family {point!r} is left out: {type(error).__name__}: {error}", stacklevel=2)
+        else:
+            found.append(family)
+    return tuple(found)
+
+
+def _check(family: Any, others: Sequence[Family]) -> None:
+    if not isinstance(family, Family):
+        raise TypeError(f"expected a context_bench.core.families.Family, got {type(family).__name__}")
+    from context_bench.core.records import Result
+
+    if family.manifest_key in {"schema", "setup", *Result.__dataclass_fields__} - {each.manifest_key for each in others}:
+        raise ValueError(f"its manifest key {family.manifest_key!r} is a part of every result")
+    for other in others:
+        if family.name == other.name or family.manifest_key == other.manifest_key:
+            raise ValueError(f"its name {family.name!r} or manifest key {family.manifest_key!r} is taken by {other.name!r}")

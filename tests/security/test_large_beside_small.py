@@ -1,0 +1,263 @@
+"""While a large body is read, measured, kept, compressed or relayed, other requests are answered: shown by the order of what happens."""
+
+import asyncio
+import contextlib
+import gzip
+import threading
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from context_bench.llm.apart import LARGE, Apart, Lost
+from context_bench.llm.echo import Echo
+from context_bench.llm.servers import ModelServer
+from context_bench.systems import Served
+from context_bench.tap import Watch
+from context_bench.tap.records import Exchange
+from context_bench.testing.proxies import MisbehavingProxy
+
+from ..end_to_end.killing import free_port
+
+LONG = "word and more " * (2 * LARGE // 14)
+ANSWER = b'{"id":"x","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Four."}}]}'
+
+
+def asked(text):
+    return b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"%b"}]}' % text.encode()
+
+
+async def post(url, body):
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", data=body) as reply:
+        return await reply.read()
+
+
+class Provider:
+    """Answers at once, but the requests that say `later`: these once `go_on` is set."""
+
+    def __init__(self):
+        self.later, self.go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def _answer(self, request):
+        if b"later" in await request.read():
+            self.later.release()
+            await self.go_on.wait()
+        return web.Response(body=ANSWER, content_type="application/json")
+
+    async def __aenter__(self):
+        app = web.Application(client_max_size=2**30)
+        app.router.add_post("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *error):
+        self.go_on.set()
+        await self._runner.cleanup()
+
+
+class Gate:
+    """Holds up the first piece of work that `stops` says, in whatever thread does it."""
+
+    def __init__(self, stops):
+        self._stops, self._loop = stops, asyncio.get_running_loop()
+        self.reached, self._opened = asyncio.Event(), threading.Event()
+
+    def pass_through(self, *work):
+        if not self.reached.is_set() and self._stops(*work):
+            self._loop.call_soon_threadsafe(self.reached.set)
+            assert self._opened.wait(20)
+
+    def open(self):
+        self._opened.set()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        self.open()
+
+
+def gated(monkeypatch, stops):
+    """What other processes are asked to do goes through a gate."""
+    gate, do = Gate(stops), Apart.do
+
+    def do_gated(self, method, work):
+        gate.pass_through(method, work)
+        return do(self, method, work)
+
+    monkeypatch.setattr(Apart, "do", do_gated)
+    return gate
+
+
+STOPS = {
+    "reading": lambda method, work: method == "all" and isinstance(work[0][0], Exchange) and work[0][0].held > LARGE,
+    "measuring": lambda method, work: method == "apart",
+}
+
+
+@contextlib.asynccontextmanager
+async def watching(provider, between, **options):
+    """A watch, with or without a proxy behind it."""
+    if not between:
+        async with Watch(provider.url, **options) as watch:
+            yield watch
+        return
+    back = free_port()
+    async with (
+        MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy,
+        Watch(provider.url, via=proxy.url, back=back, **options) as watch,
+    ):
+        yield watch
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("stage", [*STOPS, "keeping"])
+async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_them_again_after_it(monkeypatch, stage, between):
+    monkeypatch.setattr("context_bench.tap.server.HELD_SECONDS", 60.0)
+    gate, order = gated(monkeypatch, STOPS.get(stage, lambda *work: False)), []
+
+    async def keep(turns):
+        if stage == "keeping" and any(turn.sent and turn.sent > 100_000 for turn in turns):
+            gate.reached.set()
+            await asyncio.to_thread(gate._opened.wait, 20)
+        order.extend(["kept"] * len(turns))
+
+    async def ask(url, text, name):
+        assert await post(url, asked(text)) == ANSWER
+        order.append(name)
+
+    async with asyncio.timeout(20), Provider() as provider, watching(provider, between, keep=keep) as watch, gate:
+        late = asyncio.create_task(ask(watch.url, "later", "later"))
+        await provider.later.acquire()
+        large = asyncio.create_task(ask(watch.url, LONG, "large"))
+        await gate.reached.wait()
+        await asyncio.gather(*(ask(watch.url, "Hi.", "small") for _ in range(3)))
+        assert order.count("small") == 3
+        assert "kept" not in order
+        assert watch.under_way == 5
+        gate.open()
+        await large
+        provider.go_on.set()
+        await late
+        await watch.drain()
+        assert watch.under_way == 0
+        assert order.count("kept") == 5
+        if not between:  # with one, a call that is read, or under way, may be anybody's
+            assert order.index("kept") < order.index("large")
+            assert order[-2:] == ["kept", "later"]
+    assert (watch.lost, watch.fault) == (0, None)
+
+
+async def test_who_waits_already_is_answered_when_something_large_begins(monkeypatch):
+    monkeypatch.setattr("context_bench.tap.server.HELD_SECONDS", 60.0)
+    gate = gated(monkeypatch, STOPS["reading"])
+    first, go_on = asyncio.Event(), asyncio.Event()
+
+    async def keep(turns):
+        first.set()
+        await go_on.wait()
+
+    async with asyncio.timeout(20), Provider() as provider, watching(provider, False, keep=keep) as watch, gate:
+        small = asyncio.create_task(post(watch.url, asked("Hi.")))
+        await first.wait()
+        assert not small.done()
+        large = asyncio.create_task(post(watch.url, asked(LONG)))
+        await gate.reached.wait()
+        assert await small == ANSWER
+        assert (watch.under_way, large.done()) == (2, False)
+        gate.open()
+        go_on.set()
+        assert await large == ANSWER
+
+
+# serve
+
+
+class Halver:
+    name = "halver"
+
+    def process(self, example):
+        return {**example, "context": example["context"][: len(example["context"]) // 2]}
+
+
+class Oracle:
+    name = "oracle"
+
+    async def process(self, example):
+        return {**example, "response": f"{len(example['context'])} characters"}
+
+
+SYSTEMS = {"head_tail:keep=0.5": "shortened", "bm25:budget=300": "shortened", Halver: "replaced", Oracle: "parsed"}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+async def test_serve_answers_others_while_a_large_body_is_worked_at(monkeypatch, system):
+    gate = gated(monkeypatch, lambda method, work: method == SYSTEMS[system])
+    spec = system if isinstance(system, str) else system()
+    async with asyncio.timeout(60), Provider() as provider, Served(spec, provider.url) as served, gate:
+        large = asyncio.create_task(post(served.url, asked(LONG + "\\n\\nHow much?")))
+        await gate.reached.wait()
+        assert [await post(served.url, asked(f"Hi {number}.")) for number in range(3)] == [ANSWER] * 3
+        assert not large.done()
+        gate.open()
+        assert b"choices" in await large
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("coding", ["", "gzip"])
+async def test_what_is_served_apart_is_what_is_served_here(monkeypatch, system, coding):
+    got = []
+    body = asked(LONG + "\\n\\nHow much?")
+    packed, headers = (gzip.compress(body), {"Content-Encoding": coding}) if coding else (body, {})
+    for large in (LARGE, 2**40):
+        monkeypatch.setattr("context_bench.systems.serve.LARGE", large)
+        spec = system if isinstance(system, str) else system()
+        async with ModelServer(Echo()) as model, Served(spec, model.url) as served, aiohttp.ClientSession(headers=headers) as session:
+            async with session.post(f"{served.url}/v1/chat/completions", data=packed) as reply:
+                text = (await reply.json())["choices"][0]["message"]["content"]
+            got.append((reply.status, text, [request.raw for request in model.requests]))
+            assert (served._apart._process is not None) == (large == LARGE)
+    assert got[0] == got[1]
+
+
+async def test_a_body_that_nobody_can_work_at_is_one_failed_request(monkeypatch):
+    do = Apart.do
+
+    def lost_once(self, method, work):
+        monkeypatch.setattr(Apart, "do", do)
+        raise Lost("the process that read it ended", too_large=True)
+
+    monkeypatch.setattr(Apart, "do", lost_once)
+    async with Provider() as provider, Served("head_tail", provider.url) as served:
+        assert b"the process that read it ended" in await post(served.url, asked(LONG))
+        assert await post(served.url, asked(LONG)) == ANSWER
+
+
+async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_length(monkeypatch):
+    gate = gated(monkeypatch, lambda *work: True)
+    body = asked("a" * 21 * 2**20)
+    async with ModelServer(Echo()) as model, Served("head_tail", model.url) as served, gate:
+        await post(served.url, body)
+        assert model.requests[-1].raw == body
+        assert model.requests[-1].headers["content-length"] == str(len(body))
+        assert not gate.reached.is_set()
+
+
+async def test_serve_ends_though_a_large_body_is_being_worked_at(monkeypatch):
+    begun, loop, started = asyncio.Event(), asyncio.get_running_loop(), Apart._asked
+
+    def asked_of_it(self, worker, method, work):
+        loop.call_soon_threadsafe(begun.set)
+        return started(self, worker, method, work)
+
+    monkeypatch.setattr(Apart, "_asked", asked_of_it)
+    async with asyncio.timeout(60), Provider() as provider:
+        async with Served("bm25:budget=300", provider.url) as served:
+            asking = asyncio.create_task(post(served.url, asked(LONG)))
+            await begun.wait()
+        with contextlib.suppress(aiohttp.ClientError):
+            await asking
+        assert served._apart._process is None
