@@ -266,7 +266,7 @@ class Result:
     failures: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    families: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    families: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False, kw_only=True)
     replay: dict[str, Any] = figures_of("replay")
     setups: list[SetupRecord] = field(default_factory=list)
     agents: dict[str, Any] = figures_of("agents")
