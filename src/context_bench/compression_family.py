@@ -75,5 +75,5 @@ FAMILY = Family(
         replaces=("setup", "truncation", "tokens", "time", "metrics"),
     ),
     exports={"results": Export(_export, "compressed no sessions (context-bench compress run does); --format jsonl has its rows")},
-    judges="context_bench.cli.compressing:judges_again",
+    judges="context_bench.cli.compress_run:judges_again",
 )

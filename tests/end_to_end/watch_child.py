@@ -10,7 +10,7 @@ import context_bench.reports.watching
 import context_bench.tap.journal
 import context_bench.tap.watch  # noqa: F401 - imported here so that forks need not
 from context_bench.cli.options import WatchOptions
-from context_bench.cli.watching import Watching
+from context_bench.cli.watch import Watching
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
 

@@ -41,8 +41,8 @@ def command(
 
     Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not given.
     """
-    from context_bench.cli.finding import found_run
     from context_bench.cli.reporting import write_report
+    from context_bench.cli.runs import found_run
     from context_bench.comparison import compare, within
 
     with found_run(first, store) as before:

@@ -14,7 +14,7 @@ from context_bench.cli.files import write_out
 from context_bench.cli.flags import own, takes
 from context_bench.cli.gate import hold, limits
 from context_bench.cli.options import StoredOptions
-from context_bench.cli.publishing import publish
+from context_bench.cli.reporting import publish
 from context_bench.core.errors import BadInput
 
 if TYPE_CHECKING:

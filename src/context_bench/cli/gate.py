@@ -145,7 +145,7 @@ def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Che
 @contextmanager
 def _read(run: str, store: str) -> Iterator[Mapping[str, Any] | EvalResult]:
     """The result of a run, or what a `compress` command wrote."""
-    from context_bench.cli.finding import found_run, read_json
+    from context_bench.cli.runs import found_run, read_json
 
     if Path(run).is_file() and "metrics" in (document := read_json(Path(run))):
         if not isinstance(document["metrics"], dict):

@@ -89,7 +89,7 @@ def _told(
 
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the forecast is safe."""
-    from context_bench.cli.finding import found_run
+    from context_bench.cli.runs import found_run
     from context_bench.comparison import spreads
 
     with found_run(source, store) as result:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from context_bench.cli.flags import own, takes
 from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
+
+if TYPE_CHECKING:
+    from context_bench.results import EvalResult
 
 
 @takes(StoredOptions)
@@ -265,3 +268,35 @@ def _result(store: Any, record: Any, score_field: str | None, threshold: float |
     )
     metrics = parts.metrics(options, several_datasets=len(record.manifest.get("datasets", [])) > 1)
     return collect(store, record.id, metrics, score_field=score_field)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; `BadInput` for anything else."""
+    from context_bench.core.jsontext import load_json
+
+    try:
+        document = load_json(path.read_bytes())
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{path}: expected an object, as --output json writes it, found a {type(document).__name__}")
+    return document
+
+
+@contextmanager
+def found_run(run: str, store: str) -> Iterator[EvalResult]:
+    """The result of an exported run (a file) or of a stored one (its name, the beginning of its id, `last`)."""
+    from context_bench.results import EvalResult
+
+    path = Path(run)
+    if path.is_file():
+        try:
+            yield EvalResult.from_json(read_json(path))
+        except BadInput as error:
+            raise BadInput(f"{run}: {error}") from None
+        return
+
+    with opened_result(store, run) as result:
+        yield result

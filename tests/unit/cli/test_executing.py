@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from context_bench.cli.executing import executor_of, only_here
 from context_bench.cli.options import RunOptions
-from context_bench.cli.session import Surroundings
+from context_bench.cli.session import Surroundings, executor_of, only_here
 from context_bench.core.errors import BadInput, MissingExtra
 
 

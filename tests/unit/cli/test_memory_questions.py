@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from context_bench.cli.remembering import MemoryOptions, _completed
+from context_bench.cli.memory import MemoryOptions, _completed
 from context_bench.core.errors import BadInput
 from context_bench.datasets.recall_lab import spread
 from context_bench.systems.memories import make_memory
