@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from context_bench.cli import interrupts
 from context_bench.cli.arms import Cell, host_and_port, refuse_equal_names
-from context_bench.cli.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
 from context_bench.cli.files import say
 from context_bench.cli.flags import options_of, own, takes
 from context_bench.cli.limiting import Accounts
 from context_bench.cli.options import CompressOptions
 from context_bench.cli.session import Surroundings, carry_out, money_limit, surroundings
 from context_bench.core.errors import BadInput
-from context_bench.core.probes import PROBE_TYPES, ProbeType
 from context_bench.core.records import Call
 from context_bench.core.roles import control_role
 from context_bench.llm.keyring import key_in
+
+if TYPE_CHECKING:
+    from context_bench.core.probes import ProbeType
 
 SessionsArgument = Annotated[
     list[str] | None,
@@ -160,6 +160,8 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
+    from context_bench.core.probes import PROBE_TYPES
+
     return None if options.per_type is None else dict.fromkeys(PROBE_TYPES, options.per_type)
 
 
@@ -172,6 +174,9 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
 
 def _completed(options: CompressOptions) -> CompressOptions:
     """With what follows from other options; faults that can be seen at once are told."""
+    from context_bench.cli.eligibility import ELIGIBILITY
+    from context_bench.core.probes import PROBE_TYPES
+
     if not options.system and not options.all_proxies and not options.controls:
         raise BadInput("nothing to measure: give --system SPEC (repeatable), such as anchored, mask_observations, py:pkg.mod:Class")
     if unknown := sorted(set(options.types) - set(PROBE_TYPES)):
@@ -203,7 +208,10 @@ def _wired(options: CompressOptions) -> None:
 
 
 async def _compress(options: CompressOptions) -> int:
+    import asyncio
+
     from context_bench.cli import parts, preflight
+    from context_bench.cli.eligibility import eligibility_of, eligible_probes
 
     parts.import_modules(options.imports)
     accounts = Accounts(options)

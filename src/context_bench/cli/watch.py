@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from context_bench.cli.client import run_client
 from context_bench.cli.flags import takes
 from context_bench.cli.options import WatchOptions
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
@@ -22,6 +19,8 @@ from context_bench.core.urls import listening_port
 from context_bench.llm.keyring import environment_notes
 
 if TYPE_CHECKING:
+    import asyncio
+
     from context_bench.core.records import Forwarded
     from context_bench.core.watching import Turn
     from context_bench.engine import WatchLog, WatchRecord
@@ -66,6 +65,8 @@ class Watching:
 
     def run(self) -> int:
         """Watch until the client ends or somebody interrupts; returns the exit code."""
+        import asyncio
+
         return asyncio.run(self._run())
 
     async def _run(self) -> int:
@@ -132,6 +133,9 @@ class Watching:
         }
 
     async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
         from context_bench.tap.journal import record_file
         from context_bench.tap.watch import Watch
 
@@ -219,6 +223,10 @@ class Watching:
         return await stack.enter_async_context(mirrored)
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
+        import asyncio
+
+        from context_bench.cli.client import run_client
+
         if self.client:
             return await run_client("watch", self.client, watch.url, quiet=self.options.quiet)
         waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
@@ -233,6 +241,8 @@ async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Calla
 
     What lasts a moment only is not: with every batch of records the count is written, too.
     """
+    import asyncio
+
     while True:
         await moved.wait()
         await asyncio.sleep(_COUNTED_AFTER)
