@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from context_bench.cli.completing import runs
 from context_bench.cli.flags import own, takes
+from context_bench.cli.offers import runs
 from context_bench.cli.options import StoredOptions
 
 

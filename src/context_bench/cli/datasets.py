@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli import completing
+from context_bench.cli import offers
 from context_bench.cli.flags import takes
 from context_bench.cli.options import StoredOptions
 
@@ -19,7 +19,7 @@ _WORDS: dict[bool | None, str] = {True: "yes", False: "–", None: "known once r
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this one: fields, evaluators, licence, an example.", autocompletion=completing.datasets),
+        typer.Argument(help="Show this one: fields, evaluators, licence, an example.", autocompletion=offers.datasets),
     ] = None,
     *,
     json: bool,

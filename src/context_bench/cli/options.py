@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from context_bench.cli import completing as offer
+from context_bench.cli import offers
 from context_bench.cli.defaults import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 from context_bench.cli.flags import Check, Options, flag, own
 from context_bench.core.numbers import MOST_PORT, whole
@@ -98,17 +98,17 @@ class RunOptions(Options):
         "Another system: py:pkg.mod:Class, a registered name, or a control such as bm25:keep=0.5.",
         [],
         unit="SPEC",
-        complete=offer.systems,
+        complete=offers.systems,
     )
     dataset: Many = flag(
         "Built-in name, name:config, bundled:…, hf:OWNER/NAME, or a file (.jsonl .csv .parquet .toml …); repeatable.",
         [],
         unit="NAME_OR_PATH",
-        complete=offer.datasets,
+        complete=offers.datasets,
     )
     model: Many = flag("Sent as `model`.", [DEFAULT_MODEL])
     max_examples: int | None = flag("Limit per dataset.", names="-n --max-examples", note="all", ge=1)
-    output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offer.formats)
+    output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offers.formats)
     out: Path | None = flag("Write the report to this file instead of stdout.")
     score_field: str = flag("Score that verdicts and pass marks are about.", "f1")
     threshold: float = flag("Pass mark (score ≥ threshold).", 0.7)
@@ -118,11 +118,13 @@ class RunOptions(Options):
     cache_dir: str | None = flag("Keep results here and use again what is there.", unit="DIR")
 
     tap: PortOrUrl | None = flag("Port to start the tap on, or the URL of a running one.", unit="PORT|URL", note="9090")
-    upstream: UrlOrName | None = flag("The provider behind: a URL, embedded, echo, or scripted:FILE.", unit="URL", complete=offer.upstreams)
+    upstream: UrlOrName | None = flag(
+        "The provider behind: a URL, embedded, echo, or scripted:FILE.", unit="URL", complete=offers.upstreams
+    )
     controls: Comma | None = flag(
         "Control arms; alone: full,full#2,none,head_tail,random_drop; or head_tail@NAME. Needs --upstream.",
         unit="[LIST]",
-        complete=offer.controls,
+        complete=offers.controls,
     )
     baseline: str | None = flag("System that the others are compared with.")
     margin: float | None = flag("Loss of score that would still be acceptable.", gt=0, lt=1)
@@ -130,7 +132,7 @@ class RunOptions(Options):
         "Request shapes: plain-user, plain-system, tool-result, claude-code, codex, openai-agent.",
         ["plain-user"],
         unit="LIST",
-        complete=offer.shapes,
+        complete=offers.shapes,
     )
     stream: bool = flag("Ask for streamed replies (gives time to first token).", False, pair=True)
     trials: int = flag("Times each example is asked.", 1, ge=1)
@@ -176,29 +178,29 @@ class RunOptions(Options):
     )
     retries: int = flag("Further attempts after a passing failure.", 3, rare=True, ge=0)
     marker: Literal["key", "header", "serial"] = flag(
-        "How calls are recognised behind the proxy: key, header, serial.", "key", rare=True, complete=offer.markers
+        "How calls are recognised behind the proxy: key, header, serial.", "key", rare=True, complete=offers.markers
     )
     record: Literal["meta", "hashes", "redacted", "full"] = flag(
-        "What is kept: meta, hashes, redacted, full.", "full", complete=offer.records
+        "What is kept: meta, hashes, redacted, full.", "full", complete=offers.records
     )
     wire: Literal["openai", "anthropic", "responses"] | None = flag(
-        "API for plain shapes: openai, anthropic, responses.", note="openai", rare=True, complete=offer.wires
+        "API for plain shapes: openai, anthropic, responses.", note="openai", rare=True, complete=offers.wires
     )
     tap_check: bool = flag("Insist that each proxy's traffic reaches the tap.", True, rare=True, pair=True)
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",
         note="all up to 10,000 rows",
         rare=True,
-        complete=offer.bodies,
+        complete=offers.bodies,
     )
     budget: int | None = flag("Fixed token budget of truncating controls, instead of the size of each system.", rare=True, ge=1)
     keep: float | None = flag("Fixed share of the context that truncating controls keep.", rare=True, gt=0, lt=1)
     reader: UrlOrName | None = flag("Who answers for systems that only return a context: URL or embedded.", unit="SPEC", rare=True)
-    evaluator: Many = flag("Further evaluator; repeatable.", [], unit="SPEC", rare=True, complete=offer.evaluators)
-    metric: Many = flag("Further metric; repeatable.", [], unit="SPEC", rare=True, complete=offer.metrics)
+    evaluator: Many = flag("Further evaluator; repeatable.", [], unit="SPEC", rare=True, complete=offers.evaluators)
+    metric: Many = flag("Further metric; repeatable.", [], unit="SPEC", rare=True, complete=offers.metrics)
     imports: Many = own(default=[], rare=True)
-    run: str | None = flag("Name of the run; the same name again resumes it.", complete=offer.runs)
-    resume: str | None = flag("Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offer.runs)
+    run: str | None = flag("Name of the run; the same name again resumes it.", complete=offers.runs)
+    resume: str | None = flag("Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offers.runs)
     reuse: bool = flag("Also use rows of other runs with the same content.", False, rare=True)
     proxy_version: str | None = flag("Enters the proxies' identity.", rare=True)
     cache_namespace: Literal["auto", "prompt", "none"] = flag(
@@ -502,16 +504,16 @@ class StoredOptions(Options):
     """Options of the commands on stored runs."""
 
     any_load: bool = flag("Show latency and time to first token also where the runs were made under different load.", False)
-    against: str | None = flag("The same of an earlier state, to compare with.", unit="RUN|FILE", complete=offer.runs)
+    against: str | None = flag("The same of an earlier state, to compare with.", unit="RUN|FILE", complete=offers.runs)
     markdown: Path | None = flag("Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", unit="FILE")
     trial: int = flag("Which trial.", 0, least=0)
     full: bool = flag("Nothing cut, nothing folded.", False)
-    kind: str | None = flag("Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offer.kinds)
+    kind: str | None = flag("Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offers.kinds)
     theme: str = flag("light or dark.", "light")
     format: str = flag(
         "json, csv, html, markdown; whole rows with their answers: jsonl, parquet, inspect, memory, results.",
         "json",
-        complete=offer.exports,
+        complete=offers.exports,
     )
     canonical: bool = flag("JSON without times, dates and run id: equal runs give equal bytes.", False)
     watches: list[str] | None = flag("A watch, by name, or `last`; repeatable.", names="--watch", unit="NAME")
