@@ -14,8 +14,8 @@ import argparse
 import random
 import time
 
-from context_bench.core.retention import Lift, lifts, retention_index
-from context_bench.core.verdict import compare
+from context_bench.stats.retention import Lift, lifts, retention_index
+from context_bench.stats.verdict import compare
 
 
 def scores(draw: random.Random, chances: list[float]) -> list[float]:

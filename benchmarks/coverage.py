@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from context_bench.core import stats
+from context_bench import stats
 
 MARGIN = 0.02
 

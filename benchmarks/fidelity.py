@@ -12,9 +12,9 @@ import argparse
 import random
 import time
 
-from context_bench.core.conversation import message_text
-from context_bench.core.fidelity import fidelity, summarise
 from context_bench.datasets import sessions
+from context_bench.wire.conversation import message_text
+from context_bench.wire.fidelity import fidelity, summarise
 
 PROSE = "The committee met on Tuesday to look at what the harbour needs and found that crane {} is worn out and costs {} EUR a year. "
 

@@ -25,9 +25,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.memory import Item, packed, unpacking
-from context_bench.systems.memories.bm25 import _TOKENIZER, BM25
-from context_bench.systems.memories.bridge import Bridge
+from context_bench.memory.protocol import Item, packed, unpacking
+from context_bench.memory.systems.bm25 import _TOKENIZER, BM25
+from context_bench.memory.systems.bridge import Bridge
 
 _WORDS = """
     about after again always anything arrive autumn bakery balcony because before bicycle birthday bring brother camera chapter cinema

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from context_bench.core.retrieval import ndcg_at, recall_at
+from context_bench.memory.ranking import ndcg_at, recall_at
 
 Query = tuple[list[str], list[str]]  # (evidence, ranked ids)
 K = 10

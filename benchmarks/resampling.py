@@ -34,7 +34,7 @@ def ways(rows: int, columns: int) -> dict[str, Callable[[], Any]]:
     import numpy as np
     from scipy import stats
 
-    from context_bench.core.stats.bootstrap import bca_difference, ratio_intervals
+    from context_bench.stats.bootstrap import bca_difference, ratio_intervals
 
     a, b = pairs(rows)
     draw = np.random.default_rng(3)

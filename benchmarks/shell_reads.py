@@ -11,7 +11,7 @@ import json
 import time
 from pathlib import Path
 
-from context_bench.logs.shell import read_shell
+from context_bench.shell import read_shell
 
 
 class Snapshot:

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.gold import Gold, GoldItem
-from context_bench.core.trace import Event, Trace
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.symbols import CodeFiles
-from context_bench.logs.traces.read import load_traces, recordings
+from context_bench.shell.repo import Snapshot
 from context_bench.traces import score_trace, score_traces
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.symbols import CodeFiles
+from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces.read import load_traces, recordings
 
 NODES = ("function_definition", "class_definition")
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import facts
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import facts
 
 OUT = Path(__file__).parents[1] / "tests" / "fixtures" / "clients"
 FOLDER, LOGGED_FOLDER = "/work/repo", "-work-repo"

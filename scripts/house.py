@@ -20,16 +20,8 @@ from pathlib import Path
 PACKAGE = "context_bench"
 FAMILIES = ("memory", "compression", "traces", "traffic", "agents")
 DOORS = ("cli", "testing", "__main__")
-#: Words in the path of a module that stands outside its family's folder, by family. The first that fits counts.
-SUBJECTS = {
-    "agents": r"\bagent|solving|workspace|verifying",
-    "traces": r"trace|coverage|editloc|gold|\bshell\b|symbols|solved|\brepo\b",
-    "traffic": r"\btap\b|watch|replay|doctor|recorded",
-    "memory": r"memor|recall|retrieval|locomo|remember|haystack",
-    "compression": r"compress|probe|probing|atom|rubric|drift|fidelity|retention|anchored|headroom",
-}
 #: Modules in a family that play the same role under the same name in each.
-ROLES = {"systems", "datasets", "evaluators", "figures", "sections", "command", "run", "__init__", "options"}
+ROLES = {"systems", "datasets", "evaluators", "metrics", "family", "figures", "sections", "command", "run", "app", "options", "__init__"}
 KEYS = {"replay", "agents", "compression", "memory", "traces", "watch"}  # of a manifest, by which families are told apart
 QUESTIONS = re.compile(r"^(what|how|whether|which|where|who|whose|whom|when|why)\b", re.IGNORECASE)
 #: Coined words for which the field has a term (docs/glossary.md), as whole words of a name.
@@ -72,11 +64,8 @@ class Module:
 
     @cached_property
     def family(self) -> str | None:
-        """The family that a module belongs to: by its folder, else by the subject that its path names."""
-        if self.room in FAMILIES:
-            return self.room
-        words = self.name.replace("_", " ").replace(".", " ")
-        return next((family for family, pattern in SUBJECTS.items() if re.search(pattern, words)), None)
+        """The family that a module belongs to, by its folder."""
+        return self.room if self.room in FAMILIES else None
 
 
 class House:

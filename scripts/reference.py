@@ -36,7 +36,7 @@ FACADES = (
     "context_bench.comparison",
     "context_bench.stats",
     "context_bench.tap",
-    "context_bench.replay",
+    "context_bench.traffic.replay",
     "context_bench.registry",
     "context_bench.viewer",
     "context_bench.testing",
@@ -174,8 +174,8 @@ def _metrics() -> str:
 
 def _systems() -> str:
     from context_bench import systems
-    from context_bench.cli import arms
-    from context_bench.systems.compressors import COMPRESSORS
+    from context_bench.compression.compressors import COMPRESSORS
+    from context_bench.session import arms
 
     classes = [getattr(systems, name) for name in ("OpenAIProxy", "ClaudeCLI", "Replay", "Served", "Control")]
     controls = [
@@ -200,8 +200,8 @@ def _systems() -> str:
 
 
 def _memories() -> str:
-    from context_bench.datasets.memory.formats import FORMATS
-    from context_bench.systems.memories import BUILTINS, SCHEMES
+    from context_bench.memory.datasets.formats import FORMATS
+    from context_bench.memory.systems import BUILTINS, SCHEMES
 
     rows = ((f"`{name}`", _options(made), _first(made)) for name, made in ((name, _object(place)) for name, place in BUILTINS.items()))
     schemes = ((f"`{name}:`", _first(_object(place))) for name, place in SCHEMES.items())
@@ -220,7 +220,7 @@ def _memories() -> str:
 
 
 def _compressors() -> str:
-    from context_bench.systems.compressors import ADAPTED, COMPRESSORS, SCHEMES
+    from context_bench.compression.compressors import ADAPTED, COMPRESSORS, SCHEMES
 
     def rows(places: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         for name, place in places.items():
@@ -242,17 +242,19 @@ def _compressors() -> str:
 
 
 def _formats() -> str:
-    from context_bench.cli.exporting import WRITERS
-    from context_bench.logs import read as sessions
-    from context_bench.logs.answers.read import FORMATS as ANSWERS
-    from context_bench.logs.solved.read import FORMATS as SOLVED
-    from context_bench.logs.traces.read import FORMATS as TRACES
     from context_bench.reports.output import FORMATS as REPORTS
+    from context_bench.session.exporting import WRITERS
+    from context_bench.transcripts import read as sessions
+    from context_bench.transcripts.answers.read import FORMATS as ANSWERS
+    from context_bench.transcripts.solved.read import FORMATS as SOLVED
+    from context_bench.transcripts.traces.read import FORMATS as TRACES
 
     def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:
         return [(f"`{name}`", _first(importlib.import_module(f"context_bench.{folder}.{name}"))) for name in names]
 
-    answers = [(f"`{name}`", _first(importlib.import_module(f"context_bench.logs.answers.{module}"))) for name, module in ANSWERS.items()]
+    answers = [
+        (f"`{name}`", _first(importlib.import_module(f"context_bench.transcripts.answers.{module}"))) for name, module in ANSWERS.items()
+    ]
     reports = [(f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}"))) for name, module in REPORTS.items()]
     exports = [(f"`{name}`", _first(writer)) for name, writer in WRITERS.items()]
     head = ("format", "what")

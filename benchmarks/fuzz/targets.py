@@ -18,47 +18,56 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from context_bench.cli import judge_label, options
-from context_bench.core import actions, atoms, conversation, editloc, loopback, plugins, rubric, text, trace, usage, wordiff
+from context_bench import shell
+from context_bench.agents.datasets import load_tasks
+from context_bench.cli import judge_label
+from context_bench.compression.compressors import _results
+from context_bench.core import loopback, plugins, rubric, templates, text, usage
 from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
-from context_bench.datasets.memory import FILES, dates, haystacks, load_memory, overlays
-from context_bench.datasets.tasks import load_tasks
 from context_bench.engine.store import encoding
-from context_bench.evaluators import (
-    _calls,
-    _labels,
-    _letters,
-    _mathtext,
-    _ratings,
-    _rubric_reply,
-    _yes_no,
-    code_program,
-    instructions,
+from context_bench.evaluators import _calls, _labels, _letters, _mathtext, code_program, instructions
+from context_bench.judge import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted, sse, wire
+from context_bench.judge import (
+    ratings as _ratings,
+)
+from context_bench.judge import (
+    rubric_reply as _rubric_reply,
+)
+from context_bench.judge import (
+    yes_no as _yes_no,
+)
+from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted
 from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import address, connection, trouble
-from context_bench.logs import gold, read, repo, shell, symbols
-from context_bench.logs.answers import read as answers
-from context_bench.logs.solved import read as solved
-from context_bench.logs.traces import read as traces
-from context_bench.logs.traces import vocabulary
+from context_bench.memory.datasets import FILES, dates, haystacks, load_memory, overlays
+from context_bench.memory.systems import _description, _exports, http, mcp
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results
-from context_bench.systems import splice, templates
-from context_bench.systems.compressors import _results
-from context_bench.systems.memories import _description, _exports, http, mcp
+from context_bench.session import options
+from context_bench.shell import repo
+from context_bench.systems import splice
 from context_bench.tap import masking, matching
 from context_bench.tap.joining import Joining
 from context_bench.tap.records import SOCKET, Exchange
 from context_bench.tap.talk import Talk
+from context_bench.traces import editloc, symbols
+from context_bench.traces import gold_files as gold
+from context_bench.transcripts import read, trace
+from context_bench.transcripts.answers import read as answers
+from context_bench.transcripts.solved import read as solved
+from context_bench.transcripts.traces import read as traces
+from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import asking
+from context_bench.wire import actions, atoms, conversation, sse
+from context_bench.wire import words as wordiff
+from context_bench.wire.apis import read as wire
 
 Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")

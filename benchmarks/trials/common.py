@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from context_bench.core.wire import WireRequest
 from context_bench.llm.echo import counted
-from context_bench.llm.wires.shared import Reply
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.request import WireRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the soak's own modules
 

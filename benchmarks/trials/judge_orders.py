@@ -23,7 +23,7 @@ import common
 
 import context_bench
 from context_bench.evaluators import RubricJudge
-from context_bench.evaluators.judge_audit import share_of
+from context_bench.judge.audit import share_of
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore
 from context_bench.testing.rule_judge import RuleJudge

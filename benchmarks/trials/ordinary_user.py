@@ -27,7 +27,7 @@ from pathlib import Path
 import common
 from soak_programs import Broken, free_port, listening
 
-from context_bench.datasets.tasks import SCRIPT
+from context_bench.agents.datasets import SCRIPT
 from context_bench.llm.folders import cache_folder
 
 USER = 1500

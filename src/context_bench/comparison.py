@@ -125,7 +125,7 @@ def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
 def _spread(result: Result, system: str, baseline: str, field: str) -> dict[str, Any] | None:
     import numpy as np
 
-    from context_bench.core.stats import mean_se
+    from context_bench.stats import mean_se
 
     ours, theirs = _averaged(_of(result, system), field), _averaged(_of(result, baseline), field)
     keys = [key for key in ours if key in theirs]

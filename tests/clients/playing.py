@@ -20,11 +20,11 @@ from typing import Any
 
 from context_bench.core.keys import hash_text
 from context_bench.core.records import Usage
-from context_bench.core.wire import WireRequest
 from context_bench.llm.delivery import Delivery, Staged
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wires.shared import Reply
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.request import WireRequest
 
 ROOT = Path(__file__).parents[2]
 VENDORS = ROOT / ".vendors"

@@ -7,12 +7,12 @@ import pytest
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, StoreUnusable, UnknownName
 from context_bench.core.records import Forwarded
-from context_bench.core.watching import Turn
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store.copying import rows as copied_rows
 from context_bench.engine.store.postgres import StoreLost
 from context_bench.engine.store.replies import StoredReplies
+from context_bench.wire.turns import Turn
 
 #: What does not hang on the kind of store is tried with files.
 of_files = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

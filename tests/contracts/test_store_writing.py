@@ -7,11 +7,11 @@ import pytest
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.records import Call, Forwarded
-from context_bench.core.watching import Turn
 from context_bench.engine import StoredReplies, list_watches, open_store, open_watch, purge, rescore, rows, run_of, setups, spent, watched
 from context_bench.engine.secrets import Secrets
 from context_bench.engine.store import browsing
 from context_bench.engine.store import schema as tables
+from context_bench.wire.turns import Turn
 
 HOSTILE = "\x00\x1a0\x1a1 ' \" \\ %s %% :x $1 ﷺ 😀 \U0010ffff\n</script>"
 HALF = "\ud800"

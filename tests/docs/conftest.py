@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.compression.systems.sentence_model import SentenceModel
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.sentence_model import SentenceModel
 from context_bench.testing.hub import MiniHub, catalogue_fixtures
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from context_bench.systems.compressors import compressor_for
+from context_bench.compression.compressors import compressor_for
 from context_bench.testing.compressor_contract import check_compressor
 
 ROOT = Path(__file__).parents[2]

@@ -11,14 +11,14 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.cli.commands import COMMANDS, built, names_in
 from context_bench.cli.judge_audit import PARTS
+from context_bench.compression.compressors import ADAPTED, COMPRESSORS, compressor_for
+from context_bench.compression.compressors import SCHEMES as OF_COMPRESSORS
 from context_bench.core.records import Verdict
 from context_bench.core.rubric import default_rubric
-from context_bench.reports.traces.appendix import COLUMNS
-from context_bench.systems.compressors import ADAPTED, COMPRESSORS, compressor_for
-from context_bench.systems.compressors import SCHEMES as OF_COMPRESSORS
-from context_bench.systems.memories import BUILTINS, http, mcp
-from context_bench.systems.memories import SCHEMES as OF_MEMORIES
-from context_bench.systems.memories.command import CommandClient
+from context_bench.memory.systems import BUILTINS, http, mcp
+from context_bench.memory.systems import SCHEMES as OF_MEMORIES
+from context_bench.memory.systems.command import CommandClient
+from context_bench.traces.reports.appendix import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -89,7 +89,7 @@ def test_agents_options_are_those_of_the_command():
 
 
 def test_every_class_of_aborted_runs_is_explained():
-    from context_bench.systems.agents.rules import CLASSES
+    from context_bench.agents.systems.rules import CLASSES
 
     told = guide("agents").split("| class |")[1].split("\n\n")[0]
     assert set(re.findall(r"`([a-z ]+)`", told)) == set(CLASSES)
@@ -107,7 +107,7 @@ def test_the_command_with_all_bundled_tasks_names_what_is_there(tmp_path, monkey
 
 
 def test_bundled_tasks_that_are_named_are_there():
-    from context_bench.datasets.tasks import load_tasks
+    from context_bench.agents.datasets import load_tasks
 
     [names] = re.findall(r"`(bundled:repo-tasks:[\w,-]+)`", guide("tasks"))
     assert len(load_tasks(names)) == 2

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.datasets.tasks import SCRIPT
+from context_bench.agents.datasets import SCRIPT
 from context_bench.testing.proxies import MisbehavingProxy
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.evaluators.llm_judge import prompt_for
+from context_bench.judge.llm_judge import prompt_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

@@ -10,12 +10,12 @@ import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.core.probes import PROBE_TYPES
-from context_bench.datasets.probing import ProbeSet
+from context_bench.compression.datasets import ProbeSet
+from context_bench.compression.probes.probe import PROBE_TYPES
+from context_bench.compression.systems.sentence_model import SentenceModel
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.sentence_model import SentenceModel
 from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 SESSION = "bundled:sessions/order-sync-zh"

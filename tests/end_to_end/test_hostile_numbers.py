@@ -15,10 +15,10 @@ from context_bench.evaluators import AnswerQuality
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wires.shared import Reply
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
-from context_bench.tap.watch import Watch
+from context_bench.traffic.watch.tap import Watch
+from context_bench.wire.apis.shared import Reply
 
 HUGE = 2**63
 HOSTILE = [HUGE, 10**30, -1, 1e308, True, "12", [1]]
@@ -124,7 +124,7 @@ def test_an_inspect_log_with_any_number_is_imported(here, capsys):
 
 @pytest.mark.parametrize("lines", [("Infinity", 2), (1, "1e999"), (10**400, 2), ('"x"', 2), ("NaN", "NaN"), ("[1]", 2), (1, 2**40)])
 def test_gold_with_an_odd_line_is_passed_over_and_counted(lines, here):
-    from context_bench.logs.gold import load_gold
+    from context_bench.traces.gold_files import load_gold
 
     item = f'{{"file": "a.py", "start_line": {lines[0]}, "end_line": {lines[1]}}}'
     odd = f'{{"inst_id": "odd", "repo": "a/b", "commit": "1", "gold_ctx": [{item}]}}'
@@ -171,7 +171,7 @@ MEMORY = {
 @pytest.mark.parametrize("url", ["http://12[7", "http://127.0.0.1:99999", "http://[::1/b", "ftp://h", "http://u:PLANTED@h:0", "h:80"])
 def test_a_memory_at_an_odd_url_is_refused_by_the_name_of_its_file(kind, url, here):
     from context_bench.core.errors import ContextBenchError
-    from context_bench.systems.memories import http
+    from context_bench.memory.systems import http
 
     Path(f"memory.{kind}").write_text(MEMORY[kind].format(url, ""))
     with pytest.raises(ContextBenchError) as refused:
@@ -184,7 +184,7 @@ def test_a_memory_at_an_odd_url_is_refused_by_the_name_of_its_file(kind, url, he
 @pytest.mark.parametrize("timeout", ["inf", "nan", "-1", "1e300"])
 def test_a_memory_with_an_odd_timeout_is_refused(timeout, here):
     from context_bench.core.errors import BadSpec
-    from context_bench.systems.memories import http
+    from context_bench.memory.systems import http
 
     Path("memory.toml").write_text(MEMORY["toml"].format("http://127.0.0.1:1", f"timeout = {timeout}\n"))
     with pytest.raises(BadSpec, match="`timeout` is expected to be seconds"):

@@ -10,7 +10,7 @@ import pytest
 import context_bench
 from context_bench.__main__ import main
 from context_bench.evaluators import RubricJudge
-from context_bench.evaluators.judge_audit import anchors, share_of
+from context_bench.judge.audit import anchors, share_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore

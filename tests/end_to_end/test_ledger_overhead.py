@@ -16,7 +16,7 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.store import list_runs
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wires.shared import Reply
+from context_bench.wire.apis.shared import Reply
 
 SESSION = "bundled:sessions/order-sync-zh"
 PRICE = ["--price", "m=1,2"]

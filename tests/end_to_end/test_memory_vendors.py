@@ -8,12 +8,12 @@ import pytest
 
 from context_bench.core.calling import call
 from context_bench.core.errors import BadInput, MissingProgram, TimedOut, Unreachable
-from context_bench.core.memory import Item
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems._vendors import Vendor
-from context_bench.systems.memories import make_memory
-from context_bench.systems.memories.doctor import examine
+from context_bench.memory.doctor import examine
+from context_bench.memory.protocol import Item
+from context_bench.memory.systems import make_memory
+from context_bench.sandbox.vendors import Vendor
 from context_bench.testing.memory_contract import acheck_memory
 
 ITEMS = [

@@ -12,10 +12,10 @@ import time
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.cli import preflight
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.session import preflight
 from context_bench.testing.proxies import MisbehavingProxy
 
 
@@ -97,7 +97,7 @@ def test_a_key_that_is_not_there_is_named_by_its_variable(place, capsys):
 
 
 def test_a_proxy_with_a_key_of_its_own_needs_none_of_ours():
-    from context_bench.cli.options import RunOptions
+    from context_bench.session.options import RunOptions
 
     told = {"proxy": ["http://127.0.0.1:1"], "upstream": "https://api.openai.com", "tap": "0", "api_key_env": "NOT_SET_ANYWHERE"}
     preflight.require_keys(RunOptions(**told))

@@ -6,11 +6,11 @@ import aiohttp
 import pytest
 
 from context_bench.core.errors import UnknownName
-from context_bench.core.wire import changes, facts
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.testing.proxies import HABITS, MisbehavingProxy
+from context_bench.wire.request import changes, facts
 
 CONTEXT = "\n\n".join(f"Part {i} of the manual says that valve {i} opens at {i + 50} degrees." for i in range(20))
 EXAMPLE = {"id": 1, "context": CONTEXT, "question": "When does valve 3 open?"}

@@ -19,8 +19,8 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.llm.wire import StreamReader, parse_reply
 from context_bench.systems import OpenAIProxy, Served
+from context_bench.wire.apis.read import StreamReader, parse_reply
 
 CONTEXT = "\n\n".join(f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80))
 EXAMPLE = {"id": "e", "context": CONTEXT, "question": "When was pump 33 built?"}
@@ -160,7 +160,7 @@ async def test_a_system_that_returns_a_context_or_answers_itself(shape, stream):
 
 
 async def test_a_system_by_its_import_path():
-    async with ModelServer(Echo()) as model, Served("py:context_bench.systems.compressors.bm25:BM25:budget=40", model.url) as served:
+    async with ModelServer(Echo()) as model, Served("py:context_bench.compression.compressors.bm25:BM25:budget=40", model.url) as served:
         await send(served.url, build("plain-user", EXAMPLE, "m"))
         assert served.name == "bm25"
         assert COUNT(model.requests[-1].text) < 70

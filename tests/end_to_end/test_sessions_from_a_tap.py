@@ -6,14 +6,14 @@ import aiohttp
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.core.session import Session
 from context_bench.datasets.sessions import load_session
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wire import parse_request
-from context_bench.logs import read_sessions
 from context_bench.tap import Tap
 from context_bench.tap.server import record_file
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.session import Session
+from context_bench.wire.apis.read import parse_request
 
 NAME = "bundled:sessions/clinic-booking-ar"
 AGENT = {"user-agent": "agent/1", "anthropic-beta": "context-management-2025-06-27", "authorization": "Bearer the-key"}

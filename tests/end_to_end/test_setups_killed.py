@@ -9,11 +9,11 @@ from context_bench.core.records import Usage
 from context_bench.core.setups import note, set_up_again, standing
 from context_bench.engine import open_store, rows, run_of, setups, spent
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wire import Reply
 from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
 from context_bench.reports.json_out import render
 from context_bench.runner import collect
+from context_bench.wire.apis.read import Reply
 
 GROUPS, ITEMS, QUESTIONS, WORKERS, KILLS = 8, 4, 2, 2, 5
 

@@ -12,11 +12,11 @@ from context_bench.core.ledger import Mark
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import changes, facts
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wire import parse_request
 from context_bench.tap import RemoteTap, Tap
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import changes, facts
 
 CHAT = "/v1/chat/completions"
 KEY = "the-real-upstream-key"

@@ -15,12 +15,12 @@ import zstandard
 
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import count_request
 from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.failures import failure_of
+from context_bench.wire.request import count_request
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello there"}]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.datasets.tasks import BUNDLED, SCRIPT, load_tasks
+from context_bench.agents.datasets import BUNDLED, SCRIPT, load_tasks
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.sandbox import find_house, verify, workspace

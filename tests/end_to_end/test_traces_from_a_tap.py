@@ -8,17 +8,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from context_bench.core.conversation import PATHS, Chat, message_text, reply_message, to_body, tool_calls_of
 from context_bench.core.errors import BadInput
-from context_bench.core.trace import Trace
-from context_bench.core.wire import WireRequest
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wire import StreamReader, render_reply
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Snapshot
 from context_bench.tap import Tap
 from context_bench.tap.journal import record_file
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces import load_traces
+from context_bench.wire.apis.read import StreamReader, render_reply
+from context_bench.wire.conversation import PATHS, Chat, message_text, reply_message, to_body, tool_calls_of
+from context_bench.wire.request import WireRequest
 
 FILES = {
     "src/calc.py": "".join(f"line_{number} = {number}\n" for number in range(1, 31)),

@@ -8,12 +8,12 @@ import aiohttp
 import pytest
 
 from context_bench.core.tokens import counter_for
-from context_bench.core.violations import KINDS, compare_requests, repeated_requests, silent_truncation
-from context_bench.core.wire import count_request
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.wire.request import count_request
+from context_bench.wire.violations import KINDS, compare_requests, repeated_requests, silent_truncation
 
 PIXELS, OTHERS = (base64.b64encode(bytes(range(i, i + 60))).decode() for i in (0, 9))
 CONTEXT = "\n\n".join(f"Part {i} of the manual says that valve {i} opens at {i + 50} degrees." for i in range(12))

@@ -18,16 +18,16 @@ from aiohttp import web
 from context_bench.__main__ import main
 from context_bench.core.clock import ManualClock
 from context_bench.core.records import Usage
-from context_bench.core.watching import Turn, by_session, total
 from context_bench.engine import list_watches, open_store, open_watch, purge, watch_of, watched
 from context_bench.engine.store.encoding import unpack
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.spend import SpendLimit
-from context_bench.reports.watching import line, summary
 from context_bench.tap import Shadow, Watch
 from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.traffic.sections.watch import line, summary
+from context_bench.wire.turns import Turn, by_session, total
 
 CHAT = "/v1/chat/completions"
 KEY = {"Authorization": "Bearer sk-the-clients-own-key-0123456789", "x-api-key": "another-key-of-the-client-9876543210"}

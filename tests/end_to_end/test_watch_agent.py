@@ -171,6 +171,6 @@ async def test_an_agent_is_watched_without_being_changed_and_counted_right_when_
 def usage(server: ModelServer) -> list[int]:
     """What the model itself billed, request by request."""
     from context_bench.core.tokens import counter_for
-    from context_bench.core.wire import count_request
+    from context_bench.wire.request import count_request
 
     return [count_request(received.request, counter_for("gpt-4o")).total for received in server.requests]

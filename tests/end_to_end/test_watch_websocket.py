@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import aiohttp
 from aiohttp import web
 
-from context_bench.core.watching import Turn, by_session, total
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.spend import SpendLimit
 from context_bench.tap import Shadow, Tap, Watch
 from context_bench.tap.journal import record_file
 from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.wire.turns import Turn, by_session, total
 
 from .speaking import Speaking, calling, refused
 
@@ -64,7 +64,7 @@ async def test_each_request_is_a_turn_with_its_full_prompt_and_its_bill():
 
 
 async def test_records_of_increments_can_be_replayed(tmp_path):
-    from context_bench.logs import read_sessions
+    from context_bench.transcripts import read_sessions
 
     with record_file(tmp_path / "r.jsonl") as sink:
         async with Speaking() as provider, between(provider, record="full", sink=sink) as (watch, _):

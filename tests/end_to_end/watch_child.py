@@ -4,15 +4,15 @@ from pathlib import Path
 
 from forking import main
 
-import context_bench.cli.upstream
 import context_bench.llm.servers
-import context_bench.reports.watching
+import context_bench.session.upstream
 import context_bench.tap.journal
-import context_bench.tap.watch  # noqa: F401 - imported here so that forks need not
-from context_bench.cli.options import WatchOptions
-from context_bench.cli.watch import Watching
+import context_bench.traffic.sections.watch
+import context_bench.traffic.watch.tap  # noqa: F401 - imported here so that forks need not
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
+from context_bench.session.options import WatchOptions
+from context_bench.traffic.command.watch import Watching
 
 
 async def run(upstream, store, front, via=None, back="0"):

@@ -26,12 +26,12 @@ from context_bench.core.records import Usage
 from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.servers import ModelServer
-from context_bench.llm.wires.shared import Reply
 from context_bench.tap import Tap
 from context_bench.tap.journal import record_file
 from context_bench.tap.records import POLICIES
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
+from context_bench.wire.apis.shared import Reply
 
 OUT, GIVEN = Path(sys.argv[1]), Path(sys.argv[2])
 KEYS: dict[str, str] = json.loads((GIVEN / "keys.json").read_text())

@@ -22,10 +22,10 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
-from context_bench.llm.sse import StreamReader
-from context_bench.llm.wire import parse_reply
-from context_bench.logs.answers import read as answers
 from context_bench.tap.journal import as_json
+from context_bench.transcripts.answers import read as answers
+from context_bench.wire.apis.read import parse_reply
+from context_bench.wire.sse import StreamReader
 
 _FUZZ = Path(__file__).parents[2] / "benchmarks" / "fuzz"
 _SPEC = importlib.util.spec_from_file_location("fuzz_targets", _FUZZ / "targets.py")

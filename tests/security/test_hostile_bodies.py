@@ -29,23 +29,23 @@ from context_bench.core.errors import BadReply
 from context_bench.core.jsontext import TooLarge, check_size, load_body, load_json
 from context_bench.core.records import Forwarded, Usage, not_compared
 from context_bench.core.tokens import MOST_COUNTED, counter_for
-from context_bench.core.watching import Turn
-from context_bench.core.wire import count_request
 from context_bench.engine.observe import observed
 from context_bench.llm.apart import Apart, Lost
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
-from context_bench.llm.wire import StreamReader, parse_request
-from context_bench.reports import watching
 from context_bench.tap import Tap, Watch
-from context_bench.tap.arms import Event
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.measuring import Measure
 from context_bench.tap.pairing import Seen
 from context_bench.tap.reading import Work
 from context_bench.tap.records import POLICIES, SOCKET, Exchange, Scribe
 from context_bench.tap.talk import Talk
+from context_bench.traffic.sections import watch as watching
+from context_bench.traffic.watch.arms import Event
+from context_bench.traffic.watch.measure import Measure
+from context_bench.wire.apis.read import StreamReader, parse_request
+from context_bench.wire.request import count_request
+from context_bench.wire.turns import Turn
 
 from .working import Panic, Unmovable, Worker
 

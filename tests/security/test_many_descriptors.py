@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import aiohttp
 
-from context_bench.cli import leftovers
+from context_bench.session import leftovers
 from context_bench.tap import Tap
 
 

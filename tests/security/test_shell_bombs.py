@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.core.trace import Trace
-from context_bench.logs.shell import Budget, read_shell
-from context_bench.logs.traces import load_traces
+from context_bench.shell import Budget, read_shell
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces import load_traces
 
 HERE = Path(__file__).parent
 _SPEC = importlib.util.spec_from_file_location("shell_bombs", HERE / "shell_bombs.py")
@@ -25,7 +25,7 @@ CHILD = """
 import json, resource, sys, time
 sys.path.insert(0, sys.argv[1])
 from shell_bombs import FILES, OUTPUTS, SHAPES
-from context_bench.logs.shell import read_shell
+from context_bench.shell import read_shell
 import pyarrow.compute
 class Repo:
     def blob(self, path): return FILES.get(path)
@@ -128,7 +128,7 @@ def test_braces_and_sums_as_bash_has_them(command, shown):
     ],
 )
 def test_globs_are_linear_and_the_same(pattern, name, fits):
-    from context_bench.logs.shell.patterns import glob
+    from context_bench.shell.patterns import glob
 
     assert (glob(pattern).match(name) is not None) == fits
 

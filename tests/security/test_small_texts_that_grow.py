@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.cli.flags import read_options
-from context_bench.cli.options import RunOptions
+from context_bench.agents.datasets import load_tasks
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
 from context_bench.core.plugins import parse_spec
 from context_bench.core.tables import load_toml, load_yaml
-from context_bench.core.trace import Trace
 from context_bench.datasets import spec
-from context_bench.datasets.tasks import load_tasks
-from context_bench.evaluators import _ratings
-from context_bench.evaluators.rubric_judge import rubric_of
+from context_bench.judge import ratings as _ratings
+from context_bench.judge.rubric_judge import rubric_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
-from context_bench.logs.answers.read import read_answers
-from context_bench.logs.traces.vocabulary import Vocabulary
+from context_bench.memory.systems import http, mcp
 from context_bench.sandbox.placing import put
-from context_bench.systems.memories import http, mcp
+from context_bench.session.flags import read_options
+from context_bench.session.options import RunOptions
+from context_bench.transcripts.answers.read import read_answers
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces.vocabulary import Vocabulary
 
 DEEP, LONG = "[" * 2000, "9" * 5000
 TOML = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from context_bench.compression import evaluate_compression
-from context_bench.core.compression_figures import figures
+from context_bench.compression.figures import figures
 from context_bench.core.roles import roles_in
 from context_bench.datasets import sessions
 from context_bench.reports import build_page

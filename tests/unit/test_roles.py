@@ -10,21 +10,21 @@ import pytest
 
 from context_bench import evaluate
 from context_bench.agents import line_up
-from context_bench.cli.arms import cells
-from context_bench.cli.options import read_options
-from context_bench.cli.session import Surroundings
+from context_bench.agents.systems import ArmSpec, parse_arm
 from context_bench.comparison import candidates, compare, within
 from context_bench.compression import Compressed, evaluate_compression
-from context_bench.core.compression_figures import figures
+from context_bench.compression.figures import figures
+from context_bench.compression.sections.what_was_lost import lost
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, role_of_old_name, roles_in, roles_of_cell
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import CostOfPass, MeanScore
-from context_bench.reports.compression.what_was_lost import lost
 from context_bench.reports.page import build_page
 from context_bench.results import EvalResult
-from context_bench.systems.agents import ArmSpec, parse_arm
+from context_bench.session.arms import cells
+from context_bench.session.options import read_options
+from context_bench.session.session import Surroundings
 
 EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)} for i in range(240)]
 NAMES = ("base", "mine@v2", "full", "x#2", "none", "random_drop@base", "head_tail@base", "base#2")

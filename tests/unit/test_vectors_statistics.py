@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.core import stats
+from context_bench import stats
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "compression.json").read_text())["statistics"]
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import typer
 
-from context_bench.cli import completing, faults, files, interrupts, leftovers
+from context_bench.cli import completing, faults
 from context_bench.cli.commands import Commands, built, in_full, no_command, unhide
 from context_bench.core.allocator import bound_arenas
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
+from context_bench.session import files, interrupts, leftovers
 
 #: Options whose value may be left out, and what that means.
 _OPTIONAL_VALUE = {"--controls": "default", "--resume": "last"}

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from context_bench.cli.flags import own, takes
-from context_bench.cli.offers import runs
-from context_bench.cli.options import StoredOptions
+from context_bench.session.flags import own, takes
+from context_bench.session.offers import runs
+from context_bench.session.options import StoredOptions
 
 
 @takes(
@@ -41,9 +41,9 @@ def command(
 
     Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not given.
     """
-    from context_bench.cli.reporting import write_report
-    from context_bench.cli.runs import found_run
     from context_bench.comparison import compare, within
+    from context_bench.session.reporting import write_report
+    from context_bench.session.runs import found_run
 
     with found_run(first, store) as before:
         if second is None:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.files import say
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput
+from context_bench.session.files import say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
 @takes(
@@ -34,8 +34,8 @@ def command(
     Without names everything is copied: runs, watches of live traffic, and what judges are remembered to have said. What is there already
     is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
     """
-    from context_bench.cli.runs import found_in, opened_store
     from context_bench.engine import copy_replies, copy_run, copy_watch, open_store
+    from context_bench.session.runs import found_in, opened_store
 
     if not to:
         raise BadInput("--to is missing: the store to copy to")

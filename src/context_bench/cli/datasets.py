@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli import offers
-from context_bench.cli.flags import takes
-from context_bench.cli.options import StoredOptions
+from context_bench.session import offers
+from context_bench.session.flags import takes
+from context_bench.session.options import StoredOptions
 
 #: Is there a context that can be compressed?
 _WORDS: dict[bool | None, str] = {True: "yes", False: "–", None: "known once read"}
@@ -27,8 +27,8 @@ def command(
     imports: list[str] | None,
 ) -> int:
     """List the datasets that `--dataset` knows by name, or show one. Nothing is downloaded."""
-    from context_bench.cli.parts import import_modules
     from context_bench.datasets import datasets_known, describe
+    from context_bench.session.parts import import_modules
 
     import_modules(imports or [])
     if name is not None:
@@ -43,7 +43,7 @@ def command(
 def _as_json(found: Any) -> None:
     from json import dumps
 
-    from context_bench.cli.files import write_out
+    from context_bench.session.files import write_out
 
     write_out(dumps(found, indent=2, ensure_ascii=False, default=str) + "\n", None)
 

@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from context_bench.cli import interrupts
-from context_bench.cli.defaults import DEFAULT_STORE
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import StoredOptions
 from context_bench.core.roles import CANDIDATE, control_role, described_cell
+from context_bench.session import interrupts
+from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 TITLE = "what the instrument can see"
 QUESTIONS = 24
@@ -77,7 +77,7 @@ async def _demo(run: str, store: str, out: Path, questions: int) -> int:
 @asynccontextmanager
 async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
     """The tap before the model, and one real proxy per system before the tap; yields their URLs by name, and the tap's under ``."""
-    from context_bench.systems.serve import Served
+    from context_bench.compression.systems.serve import Served
 
     async with AsyncExitStack() as stack:
         yield {name: (await stack.enter_async_context(Served(spec, upstream))).url for name, spec in PROXIES.items()}
@@ -85,7 +85,6 @@ async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
 
 async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any, int]:
     """Part 1: the same questions through every proxy, answered by the bundled model, recorded by the tap."""
-    from context_bench.cli.reporting import exit_code
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.engine.progress import RichProgress
     from context_bench.evaluators import AnswerQuality
@@ -94,6 +93,7 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
     from context_bench.runner import collect
+    from context_bench.session.reporting import exit_code
     from context_bench.systems import OpenAIProxy
     from context_bench.tap import Tap
 
@@ -208,13 +208,13 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
 
 async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
     """Part 2: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes nothing. No model."""
+    from context_bench.compression.systems.serve import Served
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.llm.echo import Echo
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio
     from context_bench.runner import collect
     from context_bench.systems import OpenAIProxy
-    from context_bench.systems.serve import Served
     from context_bench.tap import Tap
     from context_bench.testing.proxies import MisbehavingProxy
 
@@ -275,7 +275,7 @@ def _show_roles(console: Any, result: Any) -> None:
 
 def _rewriting() -> dict[str, list[Any]]:
     """Part 3: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache rules."""
-    from context_bench.core.strategies import PROFILES, simulate_strategies
+    from context_bench.compression.strategies import PROFILES, simulate_strategies
     from context_bench.datasets.sessions import load_session
 
     session = load_session(SESSION)

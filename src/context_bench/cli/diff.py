@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.files import write_out
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.session.files import write_out
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
 @takes(
@@ -28,7 +28,7 @@ def command(
     json: bool,
 ) -> int:
     """What was done to the messages of one example: [-dropped-] and {+added+} words. RUN: a name, an id or `last`."""
-    from context_bench.cli.runs import found_in, opened_store
+    from context_bench.session.runs import found_in, opened_store
 
     with opened_store(store) as opened:
         record = found_in(opened, run)

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from context_bench.cli import interrupts
 from context_bench.core.errors import ContextBenchError
+from context_bench.session import interrupts
 
 #: Exit code of a command that ended by a fault: what Python itself gives for an exception that nobody caught.
 CODE = 1

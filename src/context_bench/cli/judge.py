@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import JudgeOptions
+from context_bench.session.flags import own, takes
+from context_bench.session.options import JudgeOptions
 
 if TYPE_CHECKING:
-    from context_bench.cli.options import RunOptions
+    from context_bench.session.options import RunOptions
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs."
@@ -139,8 +139,8 @@ def pairs(
 
 def _limits(context: typer.Context) -> RunOptions:
     """How the judge is asked: its own account, as if it were a run's only one."""
-    from context_bench.cli.flags import read_options
-    from context_bench.cli.options import RunOptions
+    from context_bench.session.flags import read_options
+    from context_bench.session.options import RunOptions
 
     names = ("max_workers", "max_cost", "price", "timeout", "retries", "rpm", "tpm")
     given = {name: context.params[name] for name in names if context.params.get(name) not in (None, [], ())}

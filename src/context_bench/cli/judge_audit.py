@@ -10,23 +10,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli import interrupts
-from context_bench.cli.files import say
 from context_bench.cli.judging import Judged, Loaded, asked_by, families_of, judge_of, loaded, methods_of, models_of, sample, under_limits
-from context_bench.core.blinding import MarkRates, mark_rates
-from context_bench.core.calibrating import family_of, same_family, self_preference
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
-from context_bench.core.pairwise import PairVerdict, PairwiseSummary, pairwise_summary
 from context_bench.core.roles import roles_in
+from context_bench.judge.blinding import MarkRates, mark_rates
+from context_bench.judge.calibration import family_of, same_family, self_preference
+from context_bench.judge.pairwise import PairVerdict, PairwiseSummary, pairwise_summary
 from context_bench.llm.keyring import key_in
 from context_bench.reports.text import visible
+from context_bench.session import interrupts
+from context_bench.session.files import say
 
 if TYPE_CHECKING:
-    from context_bench.cli.options import RunOptions
-    from context_bench.evaluators._judging import JudgeStats
-    from context_bench.evaluators.judge_audit import Audit, Item
-    from context_bench.evaluators.pairwise_judge import PairwiseJudge
-    from context_bench.evaluators.rubric_judge import RubricJudge
+    from context_bench.judge.audit import Audit, Item
+    from context_bench.judge.base import JudgeStats
+    from context_bench.judge.pairwise_judge import PairwiseJudge
+    from context_bench.judge.rubric_judge import RubricJudge
+    from context_bench.session.options import RunOptions
 
 PARTS = ("marks", "attacks", "repeats", "order", "leak", "views", "drift")
 Asked = tuple[str | None, str | None, str]  # URL and model of the judge, variable with its key
@@ -52,7 +52,7 @@ class AuditOptions:
 def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits: RunOptions) -> int:
     """Audit the judge of a run; raises `GateFailed` if it must not judge."""
     from context_bench.engine import set_manifest
-    from context_bench.evaluators.judge_audit import Audit
+    from context_bench.judge.audit import Audit
 
     if unknown := sorted(set(options.parts) - set(PARTS)):
         raise BadInput(f"--only {unknown[0]!r} is no part of an audit; expected some of {', '.join(PARTS)}")
@@ -84,7 +84,7 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
 
 def _pair_judge(found: Loaded, judge: RubricJudge, asked: Asked, options: AuditOptions, limits: RunOptions) -> PairwiseJudge:
     """The same model, asked about pairs."""
-    from context_bench.evaluators.pairwise_judge import PairwiseJudge
+    from context_bench.judge.pairwise_judge import PairwiseJudge
 
     how = {"seed": options.seed, "cache": _memory(found), "cache_only": options.cache_only, **asked_by(limits, judge.base_url)}
     return PairwiseJudge(judge.base_url, judge.model, key_in(asked[2]), **how)
@@ -93,7 +93,7 @@ def _pair_judge(found: Loaded, judge: RubricJudge, asked: Asked, options: AuditO
 async def _carry_out(
     judge: RubricJudge, pairs: PairwiseJudge, items: Sequence[Item], methods: dict[str, str], options: AuditOptions, audit: Audit
 ) -> None:
-    from context_bench.evaluators import judge_audit as parts
+    from context_bench.judge import audit as parts
 
     if not options.cache_only:
         await judge.preflight()
@@ -187,7 +187,7 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
 
 
 def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOptions) -> None:
-    from context_bench.evaluators.judge_audit import share_of
+    from context_bench.judge.audit import share_of
 
     asked = f"{calls.calls} calls, {calls.cache_hits} replies from memory"
     print(f"\njudge {visible(model)}: {asked}, {audit.failed} items failed")
@@ -237,7 +237,7 @@ def run_pairs(
     out: Path | None,
 ) -> int:
     """Ask which of two systems answered better, and print how often it is the first."""
-    from context_bench.evaluators.pairwise_judge import PairwiseJudge, check_pair
+    from context_bench.judge.pairwise_judge import PairwiseJudge, check_pair
 
     with loaded(store, run) as found:
         check_pair(found.systems, names)

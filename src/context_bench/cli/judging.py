@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.blinding import opaque_id
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole
+from context_bench.judge.blinding import opaque_id
 from context_bench.llm.keyring import key_in
 
 if TYPE_CHECKING:
-    from context_bench.cli.options import RunOptions
-    from context_bench.evaluators.judge_audit import Item
-    from context_bench.evaluators.rubric_judge import RubricJudge
+    from context_bench.judge.audit import Item
+    from context_bench.judge.rubric_judge import RubricJudge
+    from context_bench.session.options import RunOptions
 
 SCORE = "rubric_overall"
 
@@ -73,10 +73,10 @@ class Loaded:
 @contextmanager
 def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
     """A run's answered probes; `BadInput` if it has none."""
-    from context_bench.cli.runs import found_in, opened_store
     from context_bench.engine.manifest import blinding
     from context_bench.engine.store.reading import stored
-    from context_bench.evaluators.judge_audit import Item
+    from context_bench.judge.audit import Item
+    from context_bench.session.runs import found_in, opened_store
 
     with opened_store(store) as opened:
         record = found_in(opened, run)
@@ -147,7 +147,7 @@ def judge_of(
     **settings: Any,
 ) -> RubricJudge:
     """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run. `limits`: how it is asked."""
-    from context_bench.evaluators.rubric_judge import RubricJudge
+    from context_bench.judge.rubric_judge import RubricJudge
 
     had = fingerprint_of(record.manifest, "rubric_judge")
     options = record.manifest.get("options") or {}
@@ -165,8 +165,8 @@ def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
     """How options have a judge at `url` asked: patience, prices, and whose turn it is."""
     if limits is None:
         return {}
-    from context_bench.cli import parts
-    from context_bench.cli.limiting import Accounts
+    from context_bench.session import parts
+    from context_bench.session.limiting import Accounts
 
     return {**parts.patience(limits), "prices": parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
 
@@ -201,7 +201,7 @@ def methods_of(systems: Sequence[str], told: Mapping[str, str], roles: Mapping[s
 
 def families_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """System → family of the model that answered for it, where a run says."""
-    from context_bench.core.calibrating import family_of
+    from context_bench.judge.calibration import family_of
 
     systems = (manifest.get("engine") or {}).get("systems") or []
     found = {str(each.get("name")): family_of(_model_in(each.get("fingerprint"))) for each in systems}

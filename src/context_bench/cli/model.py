@@ -8,10 +8,10 @@ from typing import Literal
 
 import typer
 
-from context_bench.cli import interrupts
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import Common
 from context_bench.core.urls import listening_port
+from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 
 
 class Style(StrEnum):

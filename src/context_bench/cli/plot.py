@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.cli.files import destination, say
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import StoredOptions
 from context_bench.core.errors import BadInput
+from context_bench.session.files import destination, say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Page
@@ -73,8 +73,8 @@ def _charts(run: str, store: str) -> list[Chart]:
     kept = Path(run) / "summary.json"
     if run.endswith(".json") or kept.is_file():
         return _charts_of_file(Path(run) if run.endswith(".json") else kept)
-    from context_bench.cli.runs import opened_result
     from context_bench.reports import build_page
+    from context_bench.session.runs import opened_result
 
     with opened_result(store, run) as result:
         return _charts_of(build_page(result))
@@ -103,9 +103,9 @@ def _charts_of_file(file: Path) -> list[Chart]:
 
 def _coverage(sets: Any) -> list[Chart]:
     """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
-    from context_bench.core.coverage import LEVELS
     from context_bench.core.numbers import number
-    from context_bench.reports.traces.curve import course_chart
+    from context_bench.traces.coverage import LEVELS
+    from context_bench.traces.reports.curve import course_chart
 
     courses: dict[str, dict[str, list[float | None]]] = {}
     for name, told in sets.items() if isinstance(sets, dict) else ():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import PowerOptions
 from context_bench.core.errors import BadInput
+from context_bench.session.flags import own, takes
+from context_bench.session.options import PowerOptions
 
 
 @takes(
@@ -68,7 +68,7 @@ def _pass_fail_spread(discordant: float | None) -> float:
 def _told(
     n: int | None, margin: float, difference: float, variance: float, discordant: float | None, effect: float, power: float, alpha: float
 ) -> dict[str, Any]:
-    from context_bench.core.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
+    from context_bench.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
 
     told: dict[str, Any] = {
         "assumed": {"sd": math.sqrt(variance), "design_effect": effect, "power": power, "alpha": alpha},
@@ -89,8 +89,8 @@ def _told(
 
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the forecast is safe."""
-    from context_bench.cli.runs import found_run
     from context_bench.comparison import spreads
+    from context_bench.session.runs import found_run
 
     with found_run(source, store) as result:
         found = spreads(result, metric)

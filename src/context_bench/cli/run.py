@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from context_bench.cli.flags import options_of, own, takes
-from context_bench.cli.options import RunOptions
+from context_bench.session.flags import options_of, own, takes
+from context_bench.session.options import RunOptions
 
 
 @takes(
@@ -35,6 +35,6 @@ from context_bench.cli.options import RunOptions
 )
 def command(context: typer.Context, **_given: Any) -> int:
     """Measure proxies and other systems on datasets, against controls, with intervals and verdicts."""
-    from context_bench.cli.session import run_session
+    from context_bench.session.session import run_session
 
     return run_session(options_of(context, RunOptions))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from context_bench.cli import interrupts
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import Common
 from context_bench.core.errors import BadInput
 from context_bench.core.urls import listening_port
 from context_bench.llm.keyring import key_in
+from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 
 
 @takes(
@@ -36,9 +36,9 @@ def command(port: int, upstream: str, upstream_key_env: str | None, marker: str,
 async def _serve(port: int, upstream: str, key: str | None, marker: str, record: str, out: Path | None, model: str | None) -> None:
     from rich.console import Console
 
-    from context_bench.cli.upstream import started_upstream
     from context_bench.core.records import Forwarded, not_compared
     from context_bench.reports.text import visible
+    from context_bench.session.upstream import started_upstream
     from context_bench.tap import serve_tap
 
     console = Console(stderr=True, highlight=False)

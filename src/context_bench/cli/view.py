@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from context_bench.cli.defaults import DEFAULT_STORE
-from context_bench.cli.flags import own, takes
-from context_bench.cli.options import StoredOptions
 from context_bench.core.urls import listening_port
+from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
 @takes(StoredOptions, port=own("Port on 127.0.0.1; 0 takes a free one.", default=0))
@@ -52,7 +52,7 @@ async def _serve(store: str, port: int, *, open_browser: bool) -> None:
 
 def stored_result(store: Any, record: Any) -> Any:
     """The result of a stored run, by its own options, as `show` has it."""
-    from context_bench.cli.runs import result_of
+    from context_bench.session.runs import result_of
 
     return result_of(store, record)
 

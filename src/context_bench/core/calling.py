@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import cache
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -90,6 +91,25 @@ def name_of(plugin: Any) -> str:
     return name if isinstance(name, str) and name else type(plugin).__name__
 
 
+def recorded_name(kind: type) -> str:
+    """`module.Class` as runs record it.
+
+    A class of this package keeps the path under which the first runs recorded it, so that a stored run is resumed after its module moved.
+    """
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    first = _first_names().get(path) if path.startswith("context_bench.") else None
+    return f"context_bench.{first}" if first else path
+
+
+@cache
+def _first_names() -> dict[str, str]:
+    import tomllib
+    from importlib.resources import files
+
+    names: dict[str, str] = tomllib.loads((files("context_bench.core") / "recorded_names.toml").read_text("utf-8"))
+    return names
+
+
 def fingerprint(plugin: Any) -> dict[str, Any]:
     """What makes a plug-in's results what they are: its own `fingerprint()`, else class, name, version and plain public attributes."""
     own = method(plugin, "fingerprint")
@@ -103,7 +123,7 @@ def fingerprint(plugin: Any) -> dict[str, Any]:
         if not key.startswith("_") and "key" not in key.lower() and isinstance(value, str | int | float | bool | list | dict | tuple | None)
     }
     return {
-        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "class": recorded_name(kind),
         "name": name_of(plugin),
         "version": getattr(plugin, "version", None),
         **public,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 #: Where each built-in record is. Reports show the sections of families in this order.
 BUILTINS = (
-    "context_bench.traffic_family:FAMILY",
-    "context_bench.agents_family:FAMILY",
-    "context_bench.memory_family:FAMILY",
-    "context_bench.compression_family:FAMILY",
+    "context_bench.traffic.family:FAMILY",
+    "context_bench.agents.family:FAMILY",
+    "context_bench.memory.family:FAMILY",
+    "context_bench.compression.family:FAMILY",
     "context_bench.traces.family:FAMILY",
 )
 

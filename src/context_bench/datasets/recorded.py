@@ -1,6 +1,6 @@
 """Recorded sessions as a dataset: one example per request, in order, so that each can be sent again as it was.
 
-A set is a file or folder of logs (any format that `context_bench.logs` reads), `bundled:sessions` (all of ours) or
+A set is a file or folder of logs (any format that `context_bench.transcripts` reads), `bundled:sessions` (all of ours) or
 `bundled:sessions/NAME`, or `hf:OWNER/NAME[@REVISION][:PATTERN]`, a dataset of conversations on the hub.
 """
 
@@ -16,17 +16,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.account import BILLED_PARTS, Account, completed, fit
 from context_bench.core.errors import BadInput, PreflightFailed
-from context_bench.core.headers import sendable
 from context_bench.core.keys import canonical_json
-from context_bench.core.prefix import Prompts, segments
 from context_bench.core.records import Example, plain
-from context_bench.core.session import RecordedReply, Session
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions as ours
-from context_bench.llm.wire import parse_request
-from context_bench.logs import read_sessions
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.account import BILLED_PARTS, Account, completed, fit
+from context_bench.transcripts.session import RecordedReply, Session
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.headers import sendable
+from context_bench.wire.prefix import Prompts, segments
 
 _BUNDLED = ours.PREFIX.rstrip("/")
 _HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?(?::(?P<pattern>.+))?")

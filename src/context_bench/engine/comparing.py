@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
-from context_bench.core.verdict import Assay, Evidence, Question, default_margin, judge, noise_floor, shows_inferior, weigh
-from context_bench.core.verdict.ceiling import CEILINGS, could_not_win, told_apart
 from context_bench.engine.columns import Columns, averaged
 from context_bench.engine.estimates import owed
 from context_bench.engine.gathering import Gatherer
+from context_bench.stats.verdict import (
+    Assay,
+    Evidence,
+    Question,
+    default_margin,
+    judge,
+    noise_floor,
+    shows_inferior,
+    weigh,
+)
+from context_bench.stats.verdict.ceiling import CEILINGS, could_not_win, told_apart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -140,7 +149,7 @@ class Comparer:
 
     def _retained(self, system: str, cut: str) -> str:
         """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
-        from context_bench.core.retention import retained
+        from context_bench.stats.retention import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
         if full is None or none is None or system in (full, none):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
-from context_bench.core.stats.clusters import MIN_CLUSTERS
 from context_bench.engine.columns import Columns, averaged, compact
 from context_bench.engine.gathering import Gatherer
+from context_bench.stats.clusters import MIN_CLUSTERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,8 +118,8 @@ def score_estimate(
 def _interval(estimate: Estimate, values: NDArray[Any], codes: NDArray[Any], in_range: bool, seed: int) -> None:
     import numpy as np
 
-    from context_bench.core.stats.bounded import bounded
-    from context_bench.core.stats.means import bootstrap_mean
+    from context_bench.stats.bounded import bounded
+    from context_bench.stats.means import bootstrap_mean
 
     if in_range:
         gathered = bounded(values, codes, low=0.0, high=1.0)
@@ -181,7 +181,7 @@ def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
 
 def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     """Ratios of sums over clusters, all from one draw."""
-    from context_bench.core.stats.bootstrap import ratio_intervals_of
+    from context_bench.stats.bootstrap import ratio_intervals_of
 
     found: dict[str, Estimate] = {}
     sums = _cluster_sums(parts, columns, found)
@@ -227,7 +227,7 @@ def _groups(codes: NDArray[Any]) -> int:
 def _times(columns: Columns) -> dict[str, Estimate]:
     import numpy as np
 
-    from context_bench.core.stats.means import quantile_interval
+    from context_bench.stats.means import quantile_interval
 
     found: dict[str, Estimate] = {}
     for name in ("latency", "ttft"):

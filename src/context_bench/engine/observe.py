@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Account, Call, Forwarded, Usage
-from context_bench.core.wire import Change, changes, facts
+from context_bench.wire.request import Change, changes, facts
 
 CHAT = ("openai-chat", "openai-responses", "anthropic")
 #: Billed below this share of an exact count means that the provider cut the prompt without saying so.
@@ -231,7 +231,7 @@ def sent_facts(call: Call) -> tuple[str, dict[str, Any]] | None:
     """Wire and anatomy of a request we sent, if its body is known."""
     if not isinstance(call.request, dict):
         return None
-    from context_bench.llm.wire import parse_request, wire_of
+    from context_bench.wire.apis.read import parse_request, wire_of
 
     wire = wire_of("POST", urlsplit(call.url).path)
     return wire, facts(parse_request(wire, call.request))

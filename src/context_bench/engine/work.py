@@ -27,11 +27,11 @@ from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
-from context_bench.core.wire import count_request
 from context_bench.engine.observe import added_calls, billed_tokens, calls_seen, forwarded_tokens, observed, sent_tokens, usage_of
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp, Unit
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.engine.threads import OneThread
+from context_bench.wire.request import count_request
 
 TEXT_FIELDS = ("context",)
 #: Fields of an example by which rows are told apart in reports.
@@ -421,7 +421,7 @@ async def _without_context(system: Any, example: Example) -> int | None:
     if shaped is None:
         return None
     from context_bench.llm.shapes import without_context
-    from context_bench.llm.wire import parse_request
+    from context_bench.wire.apis.read import parse_request
 
     request = shaped(without_context(example))
     parsed = parse_request(request.wire, request.body)

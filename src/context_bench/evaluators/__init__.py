@@ -11,7 +11,7 @@ _OWN = {
     "answer": "context_bench.evaluators.answer_quality:AnswerQuality",
     "code_execution": "context_bench.evaluators.code_execution:CodeExecution",
     "ifeval": "context_bench.evaluators.ifeval_checker:IFEvalChecker",
-    "llm_judge": "context_bench.evaluators.llm_judge:LLMJudge",
+    "llm_judge": "context_bench.judge.llm_judge:LLMJudge",
     "math": "context_bench.evaluators.math_equivalence:MathEquivalence",
     "multiple_choice": "context_bench.evaluators.multiple_choice:MultipleChoiceAccuracy",
     "nli": "context_bench.evaluators.nli_label_match:NLILabelMatch",
@@ -45,24 +45,14 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from context_bench.evaluators.abstention import Abstention
     from context_bench.evaluators.answer_quality import AnswerQuality
     from context_bench.evaluators.answer_variants import AnswerVariants
     from context_bench.evaluators.code_execution import CodeExecution
-    from context_bench.evaluators.false_memory_rate import FalseMemoryRate
     from context_bench.evaluators.ifeval_checker import IFEvalChecker
-    from context_bench.evaluators.llm_judge import LLMJudge
-    from context_bench.evaluators.locomo import LocomoOfficial
     from context_bench.evaluators.math_equivalence import MathEquivalence
-    from context_bench.evaluators.memory_judge import MemoryJudge
-    from context_bench.evaluators.memory_use import MemoryUse
     from context_bench.evaluators.multiple_choice import MultipleChoiceAccuracy
-    from context_bench.evaluators.next_action import NextAction
     from context_bench.evaluators.nli_label_match import NLILabelMatch
-    from context_bench.evaluators.retrieval import Retrieval
     from context_bench.evaluators.rouge import SummarizationQuality
-    from context_bench.evaluators.rubric_judge import RubricJudge
     from context_bench.evaluators.tool_call_match import ToolCallMatch
-    from context_bench.evaluators.updates import Updates
 
 __getattr__, __dir__ = lazy(__name__, BUILTINS.values())

@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Protocol
 
-from context_bench.core.cachecost import CacheProfile
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
+from context_bench.wire.cache import CacheProfile
 
 _OTHER = "any other model"  # the rule that holds where no other does
 _FILE = Path(__file__).with_name("cache_rules.toml")

@@ -27,7 +27,6 @@ from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
 from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import count_request, counted_texts, exactly
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure
 from context_bench.llm.limits import Limiter, Outcome
@@ -38,8 +37,9 @@ from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.tallies import Tallies, Tally
 from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
-from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request
-from context_bench.llm.wires.shared import dump, load_body
+from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request
+from context_bench.wire.apis.shared import dump, load_body
+from context_bench.wire.request import count_request, counted_texts, exactly
 
 _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 #: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in it.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from context_bench.llm.wires.shared import Reply, sse
+from context_bench.wire.apis.shared import Reply, sse
 
 _OPENAI_KINDS = {401: "invalid_request_error", 403: "insufficient_permissions", 404: "invalid_request_error", 429: "rate_limit_exceeded"}
 _ANTHROPIC_KINDS = {

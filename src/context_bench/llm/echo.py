@@ -8,9 +8,9 @@ from typing import Any
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import WireRequest, count_request
 from context_bench.llm.delivery import Delivery, Staged
-from context_bench.llm.wires.shared import Reply
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.request import WireRequest, count_request
 
 
 def prompt_of(request: WireRequest) -> str:

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
 from context_bench.core.records import Usage
-from context_bench.core.wire import WireRequest
 from context_bench.llm import fewshot
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
 from context_bench.llm.weights import FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
-from context_bench.llm.wire import Reply
+from context_bench.wire.apis.read import Reply
+from context_bench.wire.request import WireRequest
 
 try:
     import xllamacpp

@@ -24,7 +24,7 @@ from context_bench.core.errors import (
 from context_bench.llm.redact import redact
 from context_bench.llm.retry import asked_wait, should_retry
 from context_bench.llm.transport.trouble import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
-from context_bench.llm.wires.shared import Reply, error_text, load_body
+from context_bench.wire.apis.shared import Reply, error_text, load_body
 
 _LONGEST = 600
 _TOO_LONG = re.compile(

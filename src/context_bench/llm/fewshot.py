@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from context_bench.core.wire import SYSTEM_ROLES, WireRequest
+from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
 #: Two worked examples of our own, invented, one in prose and one in the style of release notes.
 HEAD = (

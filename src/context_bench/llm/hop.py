@@ -32,8 +32,8 @@ from context_bench.llm.relay import (
     raw_headers,
 )
 from context_bench.llm.serverlog import SERVER_LOG
-from context_bench.llm.wire import wire_of
-from context_bench.llm.wires.shared import dump, load_body
+from context_bench.wire.apis.read import wire_of
+from context_bench.wire.apis.shared import dump, load_body
 
 BODY_LIMIT = 128 * 2**20
 #: Bytes of a body that are sent on at once; in between others are served.

@@ -26,8 +26,8 @@ from context_bench.core.errors import BadInput
 from context_bench.core.loopback import is_loopback
 from context_bench.core.urls import base_url
 from context_bench.llm.connector import Connector
-from context_bench.llm.sse import EndOfStream
 from context_bench.llm.transport import why
+from context_bench.wire.sse import EndOfStream
 
 Headers = list[tuple[str, str]]
 

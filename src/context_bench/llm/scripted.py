@@ -75,10 +75,10 @@ from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Usage
 from context_bench.core.tables import load_toml
-from context_bench.core.wire import WireRequest
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import counted, prompt_of
-from context_bench.llm.wires.shared import Reply, arguments_text, dump
+from context_bench.wire.apis.shared import Reply, arguments_text, dump
+from context_bench.wire.request import WireRequest
 
 _AS_THEY_ARE = {"chunk_delay", "chunk_bytes", "pieces", "disconnect", "reset", "content_length", "done", "line_end", "comments"}
 _PAGE = "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"
@@ -213,7 +213,7 @@ def _as_error(delivery: Delivery, raw: Mapping[str, Any], wire: str) -> None:
 
 def _as_body(delivery: Delivery, raw: Mapping[str, Any], reply: Reply, request: WireRequest) -> None:
     """Replace the body where the rule asks for one that is wrong."""
-    from context_bench.llm.wire import render_reply
+    from context_bench.wire.apis.read import render_reply
 
     if raw.get("html"):
         delivery.body, delivery.content_type = (raw["html"] if isinstance(raw["html"], str) else _PAGE).encode(), "text/html"

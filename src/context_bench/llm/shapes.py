@@ -25,8 +25,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import SYSTEM_ROLES, WireRequest, count_request
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import SYSTEM_ROLES, WireRequest, count_request
 
 #: The default text of a plain user message.
 PLAIN_PROMPT = "{context}\n\nQuestion: {question}"

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from context_bench.core.tokens import TokenCounter
-from context_bench.core.wire import totals_of
+from context_bench.wire.request import totals_of
 
 #: Characters in one turn of the loop from which on they are counted in a thread.
 _MUCH = 2**17

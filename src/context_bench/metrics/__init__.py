@@ -40,13 +40,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from context_bench.metrics.abstention_rates import AbstentionRates
     from context_bench.metrics.compression import CompressionRatio
     from context_bench.metrics.cost_of_pass import CostOfPass
     from context_bench.metrics.latency import Latency
     from context_bench.metrics.mean_score import MeanScore
-    from context_bench.metrics.memory_cost import MemoryCost
-    from context_bench.metrics.memory_spread import MemorySpread
     from context_bench.metrics.pareto import ParetoRank
     from context_bench.metrics.pass_at_k import PassAtK
     from context_bench.metrics.pass_rate import PassRate

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.account import LEAST_REBUILT, MOST_APART, Account
-from context_bench.core.cachecost import CacheProfile
 from context_bench.core.records import Usage
 from context_bench.metrics.prefix_cache import CacheFigures
+from context_bench.transcripts.account import LEAST_REBUILT, MOST_APART, Account
+from context_bench.wire.cache import CacheProfile
 
 Price = Callable[[Usage], float | None]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from context_bench.core.quantiles import interpolated
 from context_bench.core.records import EvalRow
 from context_bench.core.rowfacts import latency, ordered, tallied, ttft
+from context_bench.stats.quantiles import interpolated
 
 
 @dataclass

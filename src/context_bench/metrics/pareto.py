@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from context_bench.core import summaries
 from context_bench.core.records import EvalRow
+from context_bench.stats import summaries
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.cachecost import CacheProfile, LiveCache
-from context_bench.core.prefix import Prompts, marks, segments
 from context_bench.core.tokens import TokenCounter
-from context_bench.core.wire import WireRequest
+from context_bench.wire.cache import CacheProfile, LiveCache
+from context_bench.wire.prefix import Prompts, marks, segments
+from context_bench.wire.request import WireRequest
 
 
 @dataclass(slots=True)

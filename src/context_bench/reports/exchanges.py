@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from context_bench.core.requestdiff import Changed, MessageDiff, RequestDiff, diff_requests
-from context_bench.core.wire import Part, WireMessage, WireRequest
-from context_bench.core.wordiff import Kind, Span, count_words, diff_texts
 from context_bench.reports.text import visible
+from context_bench.wire.diff import Changed, MessageDiff, RequestDiff, diff_requests
+from context_bench.wire.request import Part, WireMessage, WireRequest
+from context_bench.wire.words import Kind, Span, count_words, diff_texts
 
 KEPT_SHOWN, EDGE = 60, 14  # words of an unchanged run that are shown whole; else so many at either end
 CHANGED_SHOWN, HEAD = 120, 50  # words of a dropped or added run that are shown whole; else so many at its start
@@ -165,7 +165,7 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
 def _request(body: Any, wire: str | None) -> WireRequest | None:
     if not isinstance(body, Mapping):
         return None if body is None else _as_request(str(body))
-    from context_bench.llm.wire import parse_request
+    from context_bench.wire.apis.read import parse_request
 
     return parse_request(wire or ("openai-responses" if "input" in body else "openai-chat"), body)
 

@@ -142,7 +142,7 @@ class _Sums:
         }
 
     def _score(self, name: str, values: array[float], clusters: array[int]) -> dict[str, Any]:
-        from context_bench.core.stats import mean_se
+        from context_bench.stats import mean_se
 
         found = mean_se(values, clusters)
         metrics = {"mean": found.mean, "stderr": found.se}

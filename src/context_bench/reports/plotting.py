@@ -10,7 +10,6 @@ from typing import Any
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE
-from context_bench.core.stats.pareto import Reading, beats
 from context_bench.reports.material import Material, estimate_of, interval_of
 from context_bench.reports.page import Figure, Section, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Spread, Turn
@@ -18,6 +17,7 @@ from context_bench.reports.quality import quality_metrics
 from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
+from context_bench.stats.pareto import Reading, beats
 
 #: What colours say; the words say it as well.
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}

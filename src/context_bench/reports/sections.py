@@ -9,7 +9,6 @@ from context_bench.core.families import families
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result
 from context_bench.core.roles import CANDIDATE
-from context_bench.core.verdict.ceiling import is_headline
 from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import TONES, add_charts
@@ -17,6 +16,7 @@ from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, diffe
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
+from context_bench.stats.verdict.ceiling import is_headline
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.numbers import number
-from context_bench.core.violations import NOTES
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.tally import Line, Tally, quantile
+from context_bench.wire.violations import NOTES
 
 _WIRE = (
     ("calls_per_request", "calls/request", "number", "requests that reached the provider for one of ours; above 1: extra calls"),

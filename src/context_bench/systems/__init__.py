@@ -8,11 +8,7 @@ from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
     from context_bench.systems.claude_cli import ClaudeCLI
-    from context_bench.systems.control import Control
-    from context_bench.systems.doctor import Finding, examine
     from context_bench.systems.openai_proxy import OpenAIProxy
-    from context_bench.systems.replay import Replay
-    from context_bench.systems.serve import Served
 
 __all__ = ["ClaudeCLI", "Control", "Finding", "OpenAIProxy", "Replay", "Served", "examine"]
 
@@ -20,11 +16,11 @@ __getattr__, __dir__ = lazy(
     __name__,
     [
         ".claude_cli:ClaudeCLI",
-        ".control:Control",
-        ".doctor:Finding",
+        "context_bench.compression.systems.control:Control",
+        "context_bench.traffic.doctor:Finding",
         ".openai_proxy:OpenAIProxy",
-        ".replay:Replay",
-        ".serve:Served",
-        ".doctor:examine",
+        "context_bench.traffic.systems.replay:Replay",
+        "context_bench.compression.systems.serve:Served",
+        "context_bench.traffic.doctor:examine",
     ],
 )

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from context_bench.core.conversation import PATHS
 from context_bench.core.errors import BadInput
 from context_bench.llm.chat import ChatClient
+from context_bench.wire.conversation import PATHS
 
 
 def connector(wire: str, base_url: str, **settings: Any) -> Callable[[], ChatClient]:

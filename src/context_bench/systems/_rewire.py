@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.llm.shapes import ShapedRequest
+from context_bench.wire.request import SYSTEM_ROLES
 
 #: Anthropic refuses a request without it.
 MAX_TOKENS = 4096

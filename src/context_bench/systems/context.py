@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.core.wire import SYSTEM_ROLES
 from context_bench.systems.splice import Path, replace_strings
+from context_bench.wire.request import SYSTEM_ROLES
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
 INSTRUCTIONS = 200  # system texts of fewer tokens are instructions, not context

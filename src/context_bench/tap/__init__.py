@@ -9,10 +9,17 @@ from context_bench.core.lazy import lazy
 if TYPE_CHECKING:
     from context_bench.tap.control import RemoteTap
     from context_bench.tap.server import Tap, serve_tap
-    from context_bench.tap.shadow import Shadow
-    from context_bench.tap.watch import Watch
 
 __all__ = ["RemoteTap", "Shadow", "Tap", "Watch", "serve_tap"]
 
 # aiohttp is loaded only by those who use a tap.
-__getattr__, __dir__ = lazy(__name__, [".server:Tap", ".server:serve_tap", ".control:RemoteTap", ".watch:Watch", ".shadow:Shadow"])
+__getattr__, __dir__ = lazy(
+    __name__,
+    [
+        ".server:Tap",
+        ".server:serve_tap",
+        ".control:RemoteTap",
+        "context_bench.traffic.watch.tap:Watch",
+        "context_bench.traffic.watch.shadow:Shadow",
+    ],
+)

@@ -27,8 +27,8 @@ from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.core.urls import fault_of, shown
 from context_bench.core.usage import forwarded_of
-from context_bench.llm.wires.shared import dump, load_json
 from context_bench.tap.journal import as_json
+from context_bench.wire.apis.shared import dump, load_json
 
 PREFIX = "/_context_bench/"
 HEADER = "x-context-bench-control"

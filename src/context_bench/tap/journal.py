@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.records import Forwarded, Usage
-from context_bench.llm.wires.shared import dump
+from context_bench.wire.apis.shared import dump
 
 
 def as_json(record: Forwarded) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.jsontext import MOST_BYTES
-from context_bench.core.wire import WireRequest
 from context_bench.llm.coding import decode
-from context_bench.llm.wire import parse_request
-from context_bench.llm.wires.shared import load_body
 from context_bench.tap.matching import LATE_SECONDS
 from context_bench.tap.records import Exchange, header
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis.shared import load_body
+from context_bench.wire.request import WireRequest
 
 _WORDS = re.compile(r"\w+")
 #: Characters of a request that are compared word by word, and bytes of a body that is read before its answer is over.

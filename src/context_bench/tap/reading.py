@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from context_bench.core.records import Forwarded
-from context_bench.core.wire import WireRequest
 from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.matching import Headers
 from context_bench.tap.pairing import words
 from context_bench.tap.records import Body, Exchange, Scribe, header
 from context_bench.tap.shelf import Shelf, packed_record
+from context_bench.wire.request import WireRequest
 
 Sink = Callable[[Forwarded], None]
 

@@ -18,20 +18,27 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import MOST_BYTES, TooLarge
 from context_bench.core.keys import canonical_json
-from context_bench.core.prefix import segments
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import WireRequest, count_request, facts
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.keyring import environment_values
-from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
-from context_bench.llm.wires.shared import dump, load_body
 from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text, masker
 from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
 from context_bench.tap.prefix import Prefixes
 from context_bench.tap.words import field_name, part_kind
+from context_bench.wire.apis.read import (
+    Reply,
+    StreamReader,
+    parse_reply,
+    parse_request,
+    render_reply,
+    wire_of,
+)
+from context_bench.wire.apis.shared import dump, load_body
+from context_bench.wire.prefix import segments
+from context_bench.wire.request import WireRequest, count_request, facts
 
 POLICIES = ("meta", "hashes", "redacted", "full")
 #: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.

@@ -24,7 +24,6 @@ from context_bench.core.urls import listening_port
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
-from context_bench.llm.wire import wire_of
 from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file
 from context_bench.tap.matching import Headers, Window, Windows, find_marks
@@ -35,6 +34,7 @@ from context_bench.tap.shelf import Shelf
 from context_bench.tap.talk import Talk
 from context_bench.tap.threaded import TapThread
 from context_bench.tap.upgrade import is_upgrade
+from context_bench.wire.apis.read import wire_of
 
 T = TypeVar("T")
 

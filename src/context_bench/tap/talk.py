@@ -11,8 +11,8 @@ from typing import Any
 
 from context_bench.core.clock import Clock
 from context_bench.core.jsontext import TooLarge
-from context_bench.llm.wires.shared import as_str, load_body
 from context_bench.tap.records import Exchange
+from context_bench.wire.apis.shared import as_str, load_body
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
 MOST_WAITING = 64

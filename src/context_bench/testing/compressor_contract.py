@@ -16,16 +16,16 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from context_bench.compression.probes.example import rendered, tokens_of
 from context_bench.core.calling import call
-from context_bench.core.conversation import call_of
 from context_bench.core.errors import describe
-from context_bench.core.probing import rendered, tokens_of
 from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.tokens import counter_for
-from context_bench.core.violations import wire_violations
 from context_bench.llm.background import run_sync
 from context_bench.testing._contract import Finding as Finding
 from context_bench.testing._contract import findings, insist
+from context_bench.wire.conversation import call_of
+from context_bench.wire.violations import wire_violations
 
 Messages = list[dict[str, Any]]
 _BROKEN = {"orphan_tool_result", "unanswered_tool_call", "tool_arguments_changed"}

@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 from context_bench.core.calling import call, method
 from context_bench.core.errors import describe
-from context_bench.core.memory import Capability, Hit, Item, Memory, NotSupported, Receipt
 from context_bench.llm.background import run_sync
+from context_bench.memory.protocol import Capability, Hit, Item, Memory, NotSupported, Receipt
 from context_bench.testing._contract import Finding as Finding
 from context_bench.testing._contract import findings, insist
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.blinding import fingerprints
 from context_bench.core.keys import seed_of
-from context_bench.core.wire import WireRequest
+from context_bench.judge.blinding import fingerprints
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.echo import counted
-from context_bench.llm.wires.shared import Reply
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.request import WireRequest
 
 _DATA = re.compile(r"\[begin (\w+)\]\n(.*?)\n\[end \1\]", re.DOTALL)
 _WORDS = re.compile(r"[\w./-]*\w")

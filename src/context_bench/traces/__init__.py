@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.core.editloc import edit_location as edit_location
-    from context_bench.core.gold import Gold as Gold
-    from context_bench.core.gold import gold_of_row as gold_of_row
-    from context_bench.core.trace import Event as Event
-    from context_bench.core.trace import Trace as Trace
-    from context_bench.core.trace import dump_traces as dump_traces
-    from context_bench.core.trace_rows import TraceRow as TraceRow
-    from context_bench.logs.gold import GoldSet as GoldSet
-    from context_bench.logs.gold import load_gold as load_gold
-    from context_bench.logs.repo import open_repo as open_repo
-    from context_bench.logs.shell import read_shell as read_shell
-    from context_bench.logs.traces import load_traces as load_traces
+    from context_bench.shell import read_shell as read_shell
+    from context_bench.shell.repo import open_repo as open_repo
     from context_bench.traces.comparing import TraceComparison as TraceComparison
     from context_bench.traces.comparing import compare_traces as compare_traces
     from context_bench.traces.converting import unified_prediction as unified_prediction
+    from context_bench.traces.editloc import edit_location as edit_location
+    from context_bench.traces.gold import Gold as Gold
+    from context_bench.traces.gold import gold_of_row as gold_of_row
+    from context_bench.traces.gold_files import GoldSet as GoldSet
+    from context_bench.traces.gold_files import load_gold as load_gold
     from context_bench.traces.repositories import Repositories as Repositories
     from context_bench.traces.results import TraceResults as TraceResults
+    from context_bench.traces.rows import TraceRow as TraceRow
     from context_bench.traces.running import score_traces as score_traces
     from context_bench.traces.scoring import score_trace as score_trace
+    from context_bench.transcripts.trace import Event as Event
+    from context_bench.transcripts.trace import Trace as Trace
+    from context_bench.transcripts.trace import dump_traces as dump_traces
+    from context_bench.transcripts.traces import load_traces as load_traces
 
 __all__ = [
     "Event",
@@ -65,18 +65,18 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     [
-        "context_bench.core.editloc:edit_location",
-        "context_bench.core.gold:Gold",
-        "context_bench.core.gold:gold_of_row",
-        "context_bench.core.trace:Event",
-        "context_bench.core.trace:Trace",
-        "context_bench.core.trace:dump_traces",
-        "context_bench.core.trace_rows:TraceRow",
-        "context_bench.logs.gold:GoldSet",
-        "context_bench.logs.gold:load_gold",
-        "context_bench.logs.repo:open_repo",
-        "context_bench.logs.shell:read_shell",
-        "context_bench.logs.traces:load_traces",
+        "context_bench.traces.editloc:edit_location",
+        "context_bench.traces.gold:Gold",
+        "context_bench.traces.gold:gold_of_row",
+        "context_bench.transcripts.trace:Event",
+        "context_bench.transcripts.trace:Trace",
+        "context_bench.transcripts.trace:dump_traces",
+        "context_bench.traces.rows:TraceRow",
+        "context_bench.traces.gold_files:GoldSet",
+        "context_bench.traces.gold_files:load_gold",
+        "context_bench.shell.repo:open_repo",
+        "context_bench.shell:read_shell",
+        "context_bench.transcripts.traces:load_traces",
         "context_bench.traces.comparing:TraceComparison",
         "context_bench.traces.comparing:compare_traces",
         "context_bench.traces.converting:unified_prediction",

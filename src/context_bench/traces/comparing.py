@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.coverage import LEVELS, harmonic
 from context_bench.core.errors import BadInput, NotComparable
-from context_bench.core.trace_rows import TraceRow
+from context_bench.traces.coverage import LEVELS, harmonic
+from context_bench.traces.rows import TraceRow
 
 Rows = str | Path | Iterable[TraceRow]
 
@@ -177,7 +177,7 @@ def _difference(figure: str, shared: list[str], first: _Side, second: _Side, see
     names = [name for name in shared if figure in first.values[name] and figure in second.values[name]]
     if not names:
         return None
-    from context_bench.core.stats.bootstrap import bca_difference
+    from context_bench.stats.bootstrap import bca_difference
 
     of: Callable[[_Side], list[float]] = lambda side: [side.values[name][figure] for name in names]  # noqa: E731
     one, other = of(first), of(second)
@@ -191,7 +191,7 @@ def _solved(first: _Side, second: _Side) -> Solved | None:
     names = [name for name in first.judged if name in second.judged]
     if not names:
         return None
-    from context_bench.core.stats.proportions import mcnemar
+    from context_bench.stats.proportions import mcnemar
 
     a, b = first.judged, second.judged
     only_a, only_b = [name for name in names if a[name] > b[name]], [name for name in names if b[name] > a[name]]

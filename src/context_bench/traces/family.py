@@ -9,5 +9,5 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     name="traces",
     manifest_key="traces",
-    commands={"trace": Command("context_bench.cli.trace:app", "Did an agent read the right code: score, compare.", after="judge")},
+    commands={"trace": Command("context_bench.traces.command.app:app", "Did an agent read the right code: score, compare.", after="judge")},
 )

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import Stop, describe
-from context_bench.core.gold import Gold
-from context_bench.core.trace import Trace
-from context_bench.core.trace_rows import TraceRow
-from context_bench.logs.gold import GoldSet
-from context_bench.logs.repo import Repo
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Repo
+from context_bench.traces.gold import Gold
+from context_bench.traces.gold_files import GoldSet
 from context_bench.traces.repositories import Repositories
+from context_bench.traces.rows import TraceRow
 from context_bench.traces.scoring import billed, score_trace, statistics, trace_sha
 from context_bench.traces.settings import Settings, content_sha
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces import load_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class OneRepository(Repositories):
     """A repository that is open already, for every gold."""
 
     def __init__(self, repo: Repo) -> None:
-        from context_bench.logs.symbols import CodeFiles
+        from context_bench.traces.symbols import CodeFiles
 
         super().__init__()
         self._found = (repo, CodeFiles(repo))

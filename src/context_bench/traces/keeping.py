@@ -10,11 +10,11 @@ from typing import BinaryIO, NamedTuple
 
 import orjson
 
-from context_bench.core.gold import Gold
-from context_bench.core.trace import utf8_clean
-from context_bench.core.trace_rows import Status, TraceRow
+from context_bench.traces.gold import Gold
 from context_bench.traces.job import Job, Unit
 from context_bench.traces.results import TraceResults
+from context_bench.traces.rows import Status, TraceRow
+from context_bench.transcripts.trace import utf8_clean
 
 DONE = "rows.done"
 StatusOf = Callable[[str, Gold], Status]

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from context_bench.core.errors import BadInput
-from context_bench.core.gold import Gold, clean_path
-from context_bench.logs.repo import Repo, no_repository, open_repo
-from context_bench.logs.symbols import CodeFiles
+from context_bench.shell.repo import Repo, no_repository, open_repo
+from context_bench.traces.gold import Gold, clean_path
+from context_bench.traces.symbols import CodeFiles
 
 #: So many are kept open at once.
 _OPEN = 8

@@ -12,8 +12,8 @@ from typing import Self
 import orjson
 
 from context_bench.core.errors import BadInput
-from context_bench.core.trace_rows import TraceRow
-from context_bench.logs.gold import GoldSet
+from context_bench.traces.gold_files import GoldSet
+from context_bench.traces.rows import TraceRow
 
 ROWS = "rows.jsonl"
 

@@ -13,13 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, Literal
 
-from context_bench.core.coverage import Policy
 from context_bench.core.errors import BadInput
-from context_bench.core.gold import Gold
-from context_bench.core.trace import Trace
-from context_bench.logs.gold import GoldSet, load_gold
-from context_bench.logs.repo import Repo
-from context_bench.logs.traces.read import units
+from context_bench.shell.repo import Repo
+from context_bench.traces.coverage import Policy
+from context_bench.traces.gold import Gold
+from context_bench.traces.gold_files import GoldSet, load_gold
 from context_bench.traces.job import Job, OneRepository, Unit
 from context_bench.traces.keeping import DONE, Kept, Sink, StatusOf, bring_into_order
 from context_bench.traces.repositories import Repositories
@@ -27,6 +25,8 @@ from context_bench.traces.results import ROWS, TraceResults
 from context_bench.traces.scoring import policy_of
 from context_bench.traces.settings import Settings
 from context_bench.traces.spreading import work_off
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces.read import units
 
 Sources = str | Path | Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]]
 

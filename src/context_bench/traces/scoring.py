@@ -10,7 +10,12 @@ from typing import Literal
 
 import orjson
 
-from context_bench.core.coverage import (
+from context_bench.core.errors import UnknownName
+from context_bench.core.numbers import money
+from context_bench.core.spans import LineTable, merged, size
+from context_bench.llm.prices import GenaiPrices
+from context_bench.shell.repo import Repo
+from context_bench.traces.coverage import (
     POLICIES,
     RETRIEVAL,
     STRICT,
@@ -25,19 +30,14 @@ from context_bench.core.coverage import (
     selections,
     step_statistics,
 )
-from context_bench.core.editloc import anchors, deleted_lines, parse_patch
-from context_bench.core.errors import UnknownName
-from context_bench.core.funnel import funnel
-from context_bench.core.gold import Gold, clean_path
-from context_bench.core.numbers import money
-from context_bench.core.spans import LineTable, merged, size
-from context_bench.core.trace import Event, Trace
-from context_bench.core.trace_rows import CallView, FileMap, Status, StepView, TraceRow
-from context_bench.llm.prices import GenaiPrices
-from context_bench.logs.gold import content_drift
-from context_bench.logs.repo import Repo
-from context_bench.logs.symbols import CodeFiles
-from context_bench.logs.traces import Vocabulary
+from context_bench.traces.editloc import anchors, deleted_lines, parse_patch
+from context_bench.traces.funnel import funnel
+from context_bench.traces.gold import Gold, clean_path
+from context_bench.traces.gold_files import content_drift
+from context_bench.traces.rows import CallView, FileMap, Status, StepView, TraceRow
+from context_bench.traces.symbols import CodeFiles
+from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces import Vocabulary
 
 #: What a score may count beside text that was shown.
 COUNTABLE = ("listed", "claimed", "edits")

@@ -12,9 +12,9 @@ from typing import Literal
 
 import orjson
 
-from context_bench.logs.gold import GoldSet
-from context_bench.logs.symbols import grammar_versions
+from context_bench.traces.gold_files import GoldSet
 from context_bench.traces.scoring import gold_sha
+from context_bench.traces.symbols import grammar_versions
 
 #: Part of every key: rows made by another state of this code are made again.
 _VERSION = 3

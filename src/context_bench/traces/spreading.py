@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
-from context_bench.logs.gold import GoldSet
+from context_bench.traces.gold_files import GoldSet
 from context_bench.traces.job import Job, Unit
 from context_bench.traces.keeping import Kept, Known, Sink, line_of
 from context_bench.traces.settings import Settings

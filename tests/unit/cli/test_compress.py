@@ -7,8 +7,8 @@ import pytest
 
 from context_bench import compression
 from context_bench.cli.app import run_line
-from context_bench.core.cachecost import prefix_cache
 from context_bench.datasets import sessions
+from context_bench.wire.cache import prefix_cache
 
 GOOD = {"id": "g", "original": "The timeout is 30 s.\nSee /etc/app.conf.\n", "compressed": "The timeout is 30 s.\nSee /etc/app.conf."}
 LOSSY = {"id": "l", "original": "port=80 in /etc/app.conf, never v2.1.0", "compressed": "port=8080", "requested_keep": 0.5}

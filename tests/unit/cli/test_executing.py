@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from context_bench.cli.options import RunOptions
-from context_bench.cli.session import Surroundings, executor_of, only_here
 from context_bench.core.errors import BadInput, MissingExtra
+from context_bench.session.options import RunOptions
+from context_bench.session.session import Surroundings, executor_of, only_here
 
 
 def test_an_address_without_ray_is_a_mistake() -> None:

@@ -12,8 +12,9 @@ import threading
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.cli import app, faults, interrupts, runs
+from context_bench.cli import app, faults
 from context_bench.llm import keyring
+from context_bench.session import interrupts, runs
 
 KEY = "planted-7f3a91c2d4"
 

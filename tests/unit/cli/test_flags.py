@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.main import get_command
 
-from context_bench.cli import options
-from context_bench.cli.flags import DECLARED, Options, flag, options_of, own, read_options, takes
-from context_bench.cli.options import Common, MemoryOptions, RunOptions
 from context_bench.core.errors import BadSpec
+from context_bench.session import options
+from context_bench.session.flags import DECLARED, Options, flag, options_of, own, read_options, takes
+from context_bench.session.options import Common, MemoryOptions, RunOptions
 
 
 @pytest.fixture

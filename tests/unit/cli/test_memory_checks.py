@@ -22,7 +22,7 @@ def run(capsys):
 def forgetful(tmp_path, monkeypatch):
     """A memory that acknowledges everything and keeps nothing."""
     (tmp_path / "forgetful.py").write_text(
-        "from context_bench.core.memory import Receipt\n"
+        "from context_bench.memory.protocol import Receipt\n"
         "class Forgetful:\n"
         "    name = '[red]forgetful[/] \\x1b[31m'\n"
         "    capabilities = frozenset({'add', 'search', 'namespaces'})\n"

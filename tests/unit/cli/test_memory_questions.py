@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from context_bench.cli.memory import MemoryOptions, _completed
 from context_bench.core.errors import BadInput
-from context_bench.datasets.recall_lab import spread
-from context_bench.systems.memories import make_memory
+from context_bench.memory.command.app import MemoryOptions, _completed
+from context_bench.memory.datasets.recall_lab import spread
+from context_bench.memory.systems import make_memory
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(0, 99))

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.account import STAND_IN, Account, completed, fit, is_placeholder, made_text, weighing
-from context_bench.core.atoms import atoms
 from context_bench.core.keys import canonical_json
 from context_bench.core.records import Usage
-from context_bench.core.session import RecordedReply, Session, reconstructed, verbatim
 from context_bench.core.tokens import counter_for
+from context_bench.transcripts.account import (
+    STAND_IN,
+    Account,
+    completed,
+    fit,
+    is_placeholder,
+    made_text,
+    weighing,
+)
+from context_bench.transcripts.session import RecordedReply, Session, reconstructed, verbatim
+from context_bench.wire.atoms import atoms
 
 COUNTER = counter_for("claude-sonnet-4-5")
 MESSAGES = [{"role": role, "content": [{"type": "text", "text": f"{role} {n}"}]} for n in range(4) for role in ("user", "assistant")]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.agent_runs import AgentRun, Contest, amounts_against, by_task, figures, flips
+from context_bench.agents.figures import AgentRun, Contest, amounts_against, by_task, figures, flips
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole
 from context_bench.engine.summary import summarise

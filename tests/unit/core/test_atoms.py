@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import context_bench.core.atoms as module
-from context_bench.core.atoms import KINDS, atoms, plain_number
+import context_bench.wire.atoms as module
+from context_bench.wire.atoms import KINDS, atoms, plain_number
 
 
 @pytest.mark.parametrize(

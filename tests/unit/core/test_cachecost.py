@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.cachecost import CacheProfile, break_even_turns, common_prefix, prefix_cache
 from context_bench.core.errors import BadInput
+from context_bench.wire.cache import CacheProfile, break_even_turns, common_prefix, prefix_cache
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
 prompts = st.lists(st.lists(st.integers(0, 3), max_size=30), min_size=1, max_size=6)

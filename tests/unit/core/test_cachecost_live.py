@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.cachecost import CacheProfile, LiveCache, common_prefix, prefix_cache
+from context_bench.wire.cache import CacheProfile, LiveCache, common_prefix, prefix_cache
 
 prompts = st.lists(st.lists(st.integers(0, 1), max_size=12), max_size=8)
 profiles = st.builds(

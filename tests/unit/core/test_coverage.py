@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.coverage import (
+from context_bench.core.spans import LineTable
+from context_bench.traces.coverage import (
     LEVELS,
     STRICT,
     UPSTREAM,
@@ -19,9 +20,8 @@ from context_bench.core.coverage import (
     selections,
     step_statistics,
 )
-from context_bench.core.gold import Gold, GoldItem
-from context_bench.core.spans import LineTable
-from context_bench.core.trace import Event, Trace
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.transcripts.trace import Event, Trace
 
 NAMES = ("a.py", "src/b.py", "src/deep/c.py")
 

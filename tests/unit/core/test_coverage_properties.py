@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.coverage import LEVELS, Definition, Definitions, Level, Score, Selection, score, selections
-from context_bench.core.gold import Gold, GoldItem
 from context_bench.core.spans import LineTable, merged
-from context_bench.core.trace import Event, Trace
-from context_bench.core.trace_means import means, means_by
-from context_bench.core.trace_rows import score_from_json, score_to_json
+from context_bench.traces.coverage import (
+    LEVELS,
+    Definition,
+    Definitions,
+    Level,
+    Score,
+    Selection,
+    score,
+    selections,
+)
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.means import means, means_by
+from context_bench.traces.rows import score_from_json, score_to_json
+from context_bench.transcripts.trace import Event, Trace
 
 NAMES = ("a.py", "src/b.py")
 TEXT = b"".join(b"\n" if n % 5 == 0 else b"  \t\n" if n % 7 == 0 else b"line %d\n" % n for n in range(1, 41))

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.editloc import anchors, deleted_lines, edit_location, parse_patch, upstream_deleted, upstream_edit_location
+from context_bench.traces.editloc import (
+    anchors,
+    deleted_lines,
+    edit_location,
+    parse_patch,
+    upstream_deleted,
+    upstream_edit_location,
+)
 
 lines = st.lists(st.sampled_from(["a", "b", "-- c", "++ d", "", " e", "diff --git a/x b/x", "@@ -1,1 +1,1 @@", "--- x"]), max_size=14)
 

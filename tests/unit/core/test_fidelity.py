@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.core.fidelity import extracts as module
-from context_bench.core.fidelity import fidelity, fragments, line_order, script_of, summarise, word_damage, words
+from context_bench.wire.fidelity import extracts as module
+from context_bench.wire.fidelity import (
+    fidelity,
+    fragments,
+    line_order,
+    script_of,
+    summarise,
+    word_damage,
+    words,
+)
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
 ORIGINAL = """The service reads /etc/app.conf and connects to localhost:5432.

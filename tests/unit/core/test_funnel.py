@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.coverage import Resolver
-from context_bench.core.funnel import Stage, funnel, summed
-from context_bench.core.trace import Event, Trace
+from context_bench.traces.coverage import Resolver
+from context_bench.traces.funnel import Stage, funnel, summed
+from context_bench.transcripts.trace import Event, Trace
 
 
 def event(step, kind, path, tool="", provenance="output_numbered", strength="shown", ok=True):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_bench.core.gold import GoldItem, clean_path, gold_of_row, repo_of_row, upstream_path
+from context_bench.traces.gold import GoldItem, clean_path, gold_of_row, repo_of_row, upstream_path
 
 ITEM = {"file": "a.py", "start_line": 1, "end_line": 3}
 

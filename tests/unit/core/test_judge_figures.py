@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.blinding import fingerprints, leak, mark_rates, normalised, opaque_id
-from context_bench.core.calibrating import Labelled, calibrate, family_of, label_of, same_family, self_preference
-from context_bench.core.pairwise import PairVerdict, pairwise_summary
-from context_bench.core.stats import kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
+from context_bench.judge.blinding import fingerprints, leak, mark_rates, normalised, opaque_id
+from context_bench.judge.calibration import (
+    Labelled,
+    calibrate,
+    family_of,
+    label_of,
+    same_family,
+    self_preference,
+)
+from context_bench.judge.pairwise import PairVerdict, pairwise_summary
+from context_bench.stats import kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
 
 ratings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core import locomo
 from context_bench.core.errors import BadInput
 from context_bench.core.porter import stem
+from context_bench.memory import locomo
 
 _VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["official_locomo_scoring"]
 _STEMS = json.loads((Path(__file__).parent / "recorded_stems.json").read_text("utf-8"))["stems"]

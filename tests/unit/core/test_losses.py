@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from context_bench.core.losses import losses
-from context_bench.core.probing import packed, rendered
+from context_bench.compression.compressors import compressor_of
+from context_bench.compression.losses import losses
+from context_bench.compression.probes.example import packed, rendered
 from context_bench.core.records import EvalRow
-from context_bench.systems.compressors import compressor_of
 
 
 def answer(context, response, *, opaque=False, system="x", session="s", group="s@2"):

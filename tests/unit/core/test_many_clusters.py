@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from context_bench.core.stats.bootstrap import ratio_interval
+from context_bench.stats.bootstrap import ratio_interval
 
 
 def test_blocks_of_many_clusters_give_the_width_that_the_clusters_give() -> None:

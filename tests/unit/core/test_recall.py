@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.core.recall import (
+from context_bench.memory.cortex.recall import (
     BenchmarkResult,
     BenchmarkSummary,
     best_candidate,
@@ -24,8 +24,8 @@ from context_bench.core.recall import (
     tokenize,
     word_match,
 )
-from context_bench.core.recall_shapes import Pair, read_pairs, shape_of
-from context_bench.core.recall_tables import compared, format_category_table, format_other_categories
+from context_bench.memory.cortex.shapes import Pair, read_pairs, shape_of
+from context_bench.memory.cortex.tables import compared, format_category_table, format_other_categories
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.requestdiff import diff_requests, message_text
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.diff import diff_requests, message_text
 
 SYSTEM = "You answer in one word, from the text alone."
 QUESTION = "By what trade does the person of house 3 live?"

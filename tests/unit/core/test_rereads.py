@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.rereads import Rereads, rereads
-from context_bench.core.trace import Event
+from context_bench.transcripts.rereads import Rereads, rereads
+from context_bench.transcripts.trace import Event
 
 
 def read(path, ranges, **more):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core import retrieval as r
 from context_bench.core.errors import BadInput
+from context_bench.memory import ranking as r
 
 _VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
 _LME, _LOCOMO = _VECTORS["official_longmemeval_retrieval"], _VECTORS["official_locomo_scoring"]

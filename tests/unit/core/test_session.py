@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.conversation import PATHS, WIRES, Chat, reply_message, to_body, to_chat, tool_calls_of, tools_used
 from context_bench.core.errors import BadInput
-from context_bench.core.session import RecordedReply, Session, conversation, reconstructed, verbatim
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import count_request
-from context_bench.llm.wire import parse_reply, parse_request
+from context_bench.transcripts.session import RecordedReply, Session, conversation, reconstructed, verbatim
+from context_bench.wire.apis.read import parse_reply, parse_request
+from context_bench.wire.conversation import (
+    PATHS,
+    WIRES,
+    Chat,
+    reply_message,
+    to_body,
+    to_chat,
+    tool_calls_of,
+    tools_used,
+)
+from context_bench.wire.request import count_request
 
 
 def call(ident: str, name: str, **arguments: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.coverage import LEVELS, Level, Score
-from context_bench.core.solving import Case, cases_of, solving
-from context_bench.core.stats.proportions import wilson
-from context_bench.core.trace_rows import TraceRow
+from context_bench.stats.proportions import wilson
+from context_bench.stats.solving import Case, cases_of, solving
+from context_bench.traces.coverage import LEVELS, Level, Score
+from context_bench.traces.rows import TraceRow
 
 CASES = [
     Case("a", "resolved", 0.9, "r1"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import context_bench.stats
-from context_bench.core import stats
+from context_bench import stats
 
 unit = st.floats(0, 1, allow_nan=False)
 grades = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])

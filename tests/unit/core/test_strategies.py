@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.cachecost import CacheProfile
+from context_bench.compression.strategies import (
+    PROFILES,
+    made_up,
+    passthrough,
+    simulate_strategies,
+    strategies_for,
+    summary,
+    turns_of,
+    window,
+)
 from context_bench.core.errors import BadInput
-from context_bench.core.session import Session, conversation
-from context_bench.core.strategies import PROFILES, made_up, passthrough, simulate_strategies, strategies_for, summary, turns_of, window
 from context_bench.datasets import sessions
+from context_bench.transcripts.session import Session, conversation
+from context_bench.wire.cache import CacheProfile
 
 #: Strategy, token saving, CPS, PS, breaks, and cost ratios under the three billings, as published with the specification.
 TABLE = """

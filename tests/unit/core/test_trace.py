@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.records import Usage
-from context_bench.core.trace import KINDS, PROVENANCES, STRENGTHS, Event, Trace, dump_traces, parse_traces
+from context_bench.transcripts.trace import (
+    KINDS,
+    PROVENANCES,
+    STRENGTHS,
+    Event,
+    Trace,
+    dump_traces,
+    parse_traces,
+)
 
 text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
 ranges = st.none() | st.just("all") | st.lists(st.tuples(st.integers(-5, 99), st.integers(-5, 99)), max_size=3).map(tuple)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, stdtr
 
-from context_bench.core import stats
-from context_bench.core.stats.bounded import SLACK
-from context_bench.core.stats.clusters import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
-from context_bench.core.verdict import Assay, Question, compare, judge, weigh
+from context_bench import stats
+from context_bench.stats.bounded import SLACK
+from context_bench.stats.clusters import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
+from context_bench.stats.verdict import Assay, Question, compare, judge, weigh
 
 MARGIN = 0.02
 

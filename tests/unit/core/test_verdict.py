@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.verdict import Assay, Question, compare, default_margin, judge, noise_floor, weigh
+from context_bench.stats.verdict import Assay, Question, compare, default_margin, judge, noise_floor, weigh
 
 BAD = {"none": [0.0] * 200}
 RIGHT = [1.0] * 200

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.violations import compare_requests
-from context_bench.core.wire import changes, facts
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import changes, facts
+from context_bench.wire.violations import compare_requests
 
 EXAMPLES = 100
 DATA = {"const", "enum", "default", "examples"}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core import wordiff
-from context_bench.core.wordiff import count_words, diff_texts
+from context_bench.wire import words as wordiff
+from context_bench.wire.words import count_words, diff_texts
 
 #: Few letters, so that much is alike; what other programs stumble over; lone surrogates.
 ODD = st.text(st.sampled_from("ab \n\t\r.é中文ก\u202e\u200b\x1b\ud800😀0"), max_size=60)

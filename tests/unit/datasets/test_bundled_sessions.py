@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import context_bench.datasets.sessions as package
-from context_bench.core.cachecost import common_prefix
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import count_request
 from context_bench.datasets.sessions import bundled, load_session
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.cache import common_prefix
+from context_bench.wire.request import count_request
 
 NAMES = bundled()
 SCRIPTS = {"en": r"[A-Za-z]", "de": r"[äöüßÄÖÜ]", "zh": r"[\u4e00-\u9fff]", "ar": r"[\u0600-\u06ff]"}

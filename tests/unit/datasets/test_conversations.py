@@ -4,8 +4,8 @@ import pytest
 
 from context_bench import evaluate_memory
 from context_bench.core.errors import BadInput
-from context_bench.datasets.memory import conversations, load_memory, sample_search_pool, split_conversations
 from context_bench.evaluators import AnswerQuality
+from context_bench.memory.datasets import conversations, load_memory, sample_search_pool, split_conversations
 from context_bench.testing.lab_reader import read
 
 

@@ -113,7 +113,8 @@ def test_catalogue_sets_are_functions():
 
 
 def test_bundled_sets_are_found_by_their_own_names():
-    from context_bench.datasets import loading, memory, pydocs, synthetic
+    from context_bench.datasets import loading, pydocs, synthetic
+    from context_bench.memory import datasets as memory
 
     assert (loading.PYDOCS, loading.LONG_CONTEXT, loading._MEMORY_FILES) == (pydocs.NAME, synthetic.NAME, memory.FILES)
 

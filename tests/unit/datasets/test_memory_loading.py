@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
-from context_bench.core.memory import conversation, unpacked
 from context_bench.datasets import catalogue_names, datasets_known, describe, load
-from context_bench.datasets.memory import load_memory, memory_names, summary_line
-from context_bench.datasets.memory.sources import PUBLISHED
+from context_bench.memory.datasets import load_memory, memory_names, summary_line
+from context_bench.memory.datasets.sources import PUBLISHED
+from context_bench.memory.protocol import conversation, unpacked
 from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes
 
 
@@ -424,7 +424,7 @@ def test_beam_dmr_and_convomem_on_the_hub(on_hub):
 def test_nothing_heavy_is_imported_before_it_is_needed():
     import subprocess
 
-    code = "import sys, context_bench.datasets.memory; print([m for m in ('numpy', 'pyarrow', 'huggingface_hub') if m in sys.modules])"
+    code = "import sys, context_bench.memory.datasets; print([m for m in ('numpy', 'pyarrow', 'huggingface_hub') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from context_bench.cli.app import run_line
-from context_bench.core.memory import unpacked
-from context_bench.datasets.memory import in_mode, load_memory
+from context_bench.memory.datasets import in_mode, load_memory
+from context_bench.memory.protocol import unpacked
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.atom_grade import grade
-from context_bench.core.conversation import message_text, to_chat, tool_calls_of
+from context_bench.compression.atom_grade import grade
+from context_bench.compression.datasets import (
+    artifact_ledger,
+    compression_points,
+    generate_probes,
+    visible_share,
+)
+from context_bench.compression.probes.probe import CompressionPoint, Probe
+from context_bench.compression.session_rules.asking import language_of, question_of
+from context_bench.compression.session_rules.choices import decisions
+from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.porter import stem
-from context_bench.core.probes import CompressionPoint, Probe
 from context_bench.core.text import tokens
 from context_bench.datasets import sessions
-from context_bench.datasets.probing import artifact_ledger, compression_points, generate_probes, visible_share
-from context_bench.logs.sessions.asking import language_of, question_of
-from context_bench.logs.sessions.choices import decisions
-from context_bench.systems.sentence import SentenceReader
+from context_bench.wire.conversation import message_text, to_chat, tool_calls_of
 
 Row = dict[str, Any]
 

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.conversation import message_text
+from context_bench.compression.datasets import (
+    artifact_ledger,
+    compression_points,
+    generate_probes,
+    visible_share,
+)
+from context_bench.compression.probes.probe import CompressionPoint, Probe
 from context_bench.core.errors import BadInput
-from context_bench.core.probes import CompressionPoint, Probe
 from context_bench.datasets import sessions
-from context_bench.datasets.probing import artifact_ledger, compression_points, generate_probes, visible_share
+from context_bench.wire.conversation import message_text
 
 RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))["probe_generation"]
 

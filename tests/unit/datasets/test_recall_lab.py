@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
-from context_bench.core.memory import conversation, unpacked
 from context_bench.core.records import Example
 from context_bench.core.text import contains, normalise
 from context_bench.datasets import datasets_known, describe, load
-from context_bench.datasets.memory import load_memory
-from context_bench.datasets.recall_lab import LANGUAGES, NAME, TYPES, lab, open_lab
-from context_bench.datasets.recall_lab.language import People, chain, subject_form, unchained, words
-from context_bench.datasets.recall_lab.plan import Plan
 from context_bench.datasets.synthetic.words import Draw
+from context_bench.memory.datasets import load_memory
+from context_bench.memory.datasets.recall_lab import LANGUAGES, NAME, TYPES, lab, open_lab
+from context_bench.memory.datasets.recall_lab.language import People, chain, subject_form, unchained, words
+from context_bench.memory.datasets.recall_lab.plan import Plan
+from context_bench.memory.protocol import conversation, unpacked
 
 SMALL = Path(__file__).with_name("recall_lab_small.jsonl")
 SMALL_SHA256 = "f057bf07dc1eeed9d105c69caed0c6ca85348c895185b8e3d881a0a3e7c22181"
@@ -88,7 +88,7 @@ def test_the_fixture_is_what_the_generator_makes() -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_every_process_makes_the_same(hash_seed: str) -> None:
     program = (
-        "from context_bench.datasets.recall_lab import lab; from context_bench.core.keys import canonical_json, stable_hash; "
+        "from context_bench.memory.datasets.recall_lab import lab; from context_bench.core.keys import canonical_json, stable_hash; "
         "print(stable_hash([canonical_json(row) for row in lab('lang=ru,turns=300', n=2, seed=5).examples()]))"
     )
     found = subprocess.run(

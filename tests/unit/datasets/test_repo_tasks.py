@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from context_bench.datasets.tasks import BUNDLED, SCRIPT, load_tasks
+from context_bench.agents.datasets import BUNDLED, SCRIPT, load_tasks
 from context_bench.sandbox import find_house, verify, workspace
 
 TASKS = {task["id"]: task for task in load_tasks(BUNDLED)}

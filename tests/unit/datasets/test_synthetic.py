@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context_bench.compression.compressors.bm25 import BM25
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.text import best_match
@@ -25,7 +26,6 @@ from context_bench.datasets.synthetic import KINDS, NAME, Suite, suite
 from context_bench.datasets.synthetic.text import SHORTEST
 from context_bench.datasets.synthetic.words import Draw, number_word, roman
 from context_bench.evaluators import AnswerQuality
-from context_bench.systems.compressors.bm25 import BM25
 
 SAME = {
     name: {asked: said for said, asked in pairs.items()}

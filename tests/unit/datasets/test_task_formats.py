@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_bench.agents.datasets import BUNDLED, load_tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName
-from context_bench.datasets.tasks import BUNDLED, load_tasks
 from context_bench.sandbox import find_house, verify, workspace
 
 OURS = """

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.conversation import message_text
+from context_bench.compression.datasets import ModelProbes, ProbeSet, compression_points
+from context_bench.compression.probes.probe import CompressionPoint
 from context_bench.core.errors import BadInput
-from context_bench.core.probes import CompressionPoint
 from context_bench.datasets import sessions
-from context_bench.datasets.probing import ModelProbes, ProbeSet, compression_points
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.wire.conversation import message_text
 
 MESSAGES = [
     {"role": "system", "content": "You are a coding agent."},

@@ -3,9 +3,9 @@
 import pytest
 
 from context_bench.core.records import Call, Forwarded, Usage
-from context_bench.core.wire import facts
 from context_bench.engine.observe import added_calls, billed_tokens, forwarded_tokens, observed, sent_tokens, usage_of, with_late
-from context_bench.llm.wire import parse_request
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import facts
 
 BODY = {
     "model": "gpt-4o",

@@ -4,7 +4,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, EvaluatorFailed
 from context_bench.evaluators import MemoryJudge
-from context_bench.evaluators.calibration import calibrate, vague
+from context_bench.judge.answer_calibration import calibrate, vague
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 

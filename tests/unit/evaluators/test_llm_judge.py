@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.evaluators import LLMJudge
-from context_bench.evaluators.llm_judge import PROMPT, first_rating, prompt_for, strict_rating
+from context_bench.judge.llm_judge import PROMPT, first_rating, prompt_for, strict_rating
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
 CONTRACT = VECTORS["judge_request_contract"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.evaluators import FalseMemoryRate, MemoryJudge
-from context_bench.evaluators._yes_no import first_word, verdict
-from context_bench.evaluators.false_memory_rate import conversation_of
+from context_bench.judge.yes_no import first_word, verdict
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.memory.evaluators.false_memory_rate import conversation_of
 
 ITEM = {"question": "Where does Ana live?", "answer": "In Oslo.", "context": "USER: Ana moved to Oslo."}
 SAID = {"response": "She lives in Oslo."}

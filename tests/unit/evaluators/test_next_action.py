@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.actions import Action, agreement, arguments, command, path
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS, NextAction
+from context_bench.wire.actions import Action, agreement, arguments, command, path
 
 
 def call(name, **values):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from context_bench.core.errors import JudgeUnreadable, PreflightFailed
-from context_bench.core.pairwise import PairVerdict
-from context_bench.evaluators.pairwise_judge import PairwiseJudge, last_object
+from context_bench.judge.pairwise import PairVerdict
+from context_bench.judge.pairwise_judge import PairwiseJudge, last_object
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.rule_judge import RuleJudge
 

@@ -13,7 +13,7 @@ from context_bench.core.rubric import default_rubric, read_rubric
 from context_bench.engine import StoredReplies, open_store
 from context_bench.engine.secrets import Secrets
 from context_bench.evaluators import RubricJudge
-from context_bench.evaluators.rubric_judge import SYSTEM_PROMPT
+from context_bench.judge.rubric_judge import SYSTEM_PROMPT
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore
 from context_bench.testing.rule_judge import RuleJudge

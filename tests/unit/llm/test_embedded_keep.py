@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.embedded import Embedded, fetch_weights
 from context_bench.llm.fewshot import asked, parts, tail
+from context_bench.wire.request import Part, WireMessage, WireRequest
 
 LORN = "The port of Lorn has 14 docks and two lighthouses. Its harbour master is Mira Holt, who came from Tamm in 1998."
 TAMM = "Tamm has one mill. Its miller is Jon Fisk, and the mill was built in 1803."

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.llm.fewshot import HEAD, answer, asked, tail
 from context_bench.llm.shapes import SHAPES, build
+from context_bench.wire.request import Part, WireMessage, WireRequest
 
 CONTEXT = "The gauge of the Lorn line is 4.2 m.\n\nIt was laid in 1873."
 QUESTION = "How wide is the gauge?"

@@ -14,9 +14,9 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call
 from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.limits import AdaptiveLimiter
-from context_bench.llm.wire import Reply
 from context_bench.testing.hostile import CASES, Act, Case, Hostile, faults, refused_url
 from context_bench.testing.hostile_cases import Scene
+from context_bench.wire.apis.read import Reply
 
 FAILING = [case for case in CASES.values() if case.error is not None]
 ANSWERED = [case for case in CASES.values() if case.error is None]

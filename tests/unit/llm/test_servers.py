@@ -13,12 +13,12 @@ import pytest
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.records import Usage
 from context_bench.core.tokens import count_tokens
-from context_bench.core.wire import WireRequest
 from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer, ResponderError, raise_descriptor_limit, upstream_of
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.llm.wire import Reply, StreamReader, parse_reply
+from context_bench.wire.apis.read import Reply, StreamReader, parse_reply
+from context_bench.wire.request import WireRequest
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
 WIRES = tuple(PATHS)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
-from context_bench.llm.sse import EndOfStream, EventReader, StreamReader
-from context_bench.llm.wire import Reply, parse_reply, parse_request, render_reply, render_stream
+from context_bench.wire.apis.read import Reply, parse_reply, parse_request, render_reply, render_stream
+from context_bench.wire.sse import EndOfStream, EventReader, StreamReader
 
 
 def events(data: bytes, *cuts: int) -> list[tuple[str, str]]:

@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import changes, count_request, facts
 from context_bench.llm import shapes
-from context_bench.llm.wire import Reply, StreamReader, parse_reply, parse_request, render_reply, render_stream, wire_of
+from context_bench.wire.apis.read import (
+    Reply,
+    StreamReader,
+    parse_reply,
+    parse_request,
+    render_reply,
+    render_stream,
+    wire_of,
+)
+from context_bench.wire.request import changes, count_request, facts
 
 if TYPE_CHECKING:
     from bpe_openai import Encoding

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from context_bench.compression.datasets import ProbeSet, artifact_ledger
 from context_bench.core.errors import BadInput
-from context_bench.datasets.probing import ProbeSet, artifact_ledger
 from context_bench.datasets.recorded import RecordedSessions
-from context_bench.logs import read_sessions
+from context_bench.transcripts import read_sessions
 
 SAME = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text(encoding="utf-8"))["same_session"]
 FORMS = sorted(SAME["formats"])

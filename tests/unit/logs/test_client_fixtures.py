@@ -12,9 +12,9 @@ import pytest
 
 from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import counter_for
-from context_bench.core.wire import count_request
-from context_bench.llm.wire import parse_request
-from context_bench.logs import read_sessions
+from context_bench.transcripts import read_sessions
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.request import count_request
 
 ROOT = Path(__file__).parents[3]
 NAMES = sorted(file.name.removesuffix(".jsonl.xz") for file in (ROOT / "tests" / "fixtures" / "clients").glob("*.xz"))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.conversation import WIRES
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
-from context_bench.core.session import Session
-from context_bench.logs import read_pairs, read_sessions
+from context_bench.transcripts import read_pairs, read_sessions
+from context_bench.transcripts.session import Session
+from context_bench.wire.conversation import WIRES
 
 SAME: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())["same_session"]
 COMMANDS = ("src/calc.py", "def helper", "15,16p", "missing.py", "calc.py")

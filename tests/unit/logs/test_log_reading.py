@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.logs import FORMATS, read_sessions
-from context_bench.logs.traces import load_traces
+from context_bench.transcripts import FORMATS, read_sessions
+from context_bench.transcripts.traces import load_traces
 
 USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
@@ -136,7 +136,7 @@ def test_every_format_has_its_module() -> None:
     import importlib
 
     for name in FORMATS:
-        module = importlib.import_module(f"context_bench.logs.formats.{name}")
+        module = importlib.import_module(f"context_bench.transcripts.formats.{name}")
         assert name.replace("_", "-") == module.NAME
         assert module.matches([]) is False
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.core.session import Session
-from context_bench.logs import read_sessions
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.session import Session
 
 
 @pytest.fixture(scope="module")

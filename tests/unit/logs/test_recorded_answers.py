@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
-from context_bench.logs.answers import read_answers
+from context_bench.transcripts.answers import read_answers
 
 
 def written(path, *values):

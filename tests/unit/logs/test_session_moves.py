@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from context_bench.compression.session_rules.moves import moves, resumed_at
 from context_bench.datasets import sessions
-from context_bench.logs.sessions.moves import moves, resumed_at
 
 
 def call(name, number, **arguments):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from context_bench.logs.shell.files import Files
-from context_bench.logs.shell.running import Shell, _parser
-from context_bench.logs.shell.words import plain_words, spelled
+from context_bench.shell.files import Files
+from context_bench.shell.running import Shell, _parser
+from context_bench.shell.words import plain_words, spelled
 
 pytest.importorskip("tree_sitter_bash")
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.logs.shell import read_shell
+from context_bench.shell import read_shell
 
 _HERE = Path(__file__).parent
 _VECTORS = json.loads((_HERE.parents[1] / "vectors" / "traces.json").read_text(encoding="utf-8"))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.coverage import STRICT, UPSTREAM, Score, prediction, score
-from context_bench.core.gold import gold_of_row
-from context_bench.core.trace_means import means
-from context_bench.logs.repo import open_repo
-from context_bench.logs.symbols import CodeFiles
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import open_repo
 from context_bench.traces import score_trace
+from context_bench.traces.coverage import STRICT, UPSTREAM, Score, prediction, score
+from context_bench.traces.gold import gold_of_row
+from context_bench.traces.means import means
+from context_bench.traces.symbols import CodeFiles
+from context_bench.transcripts.traces import load_traces
 
 CALC, UTIL = "src/calc.py", "src/util.py"
 Gold = list[tuple[str, int, int]]

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.logs.repo import Snapshot, open_repo
+from context_bench.shell.repo import Snapshot, open_repo
 
 FILES = {"a.py": b"x = 1\n", "src/b c.py": b"\xff\r\n", "src/empty.py": b"", ".github/w.yml": b"on: push\n"}
 

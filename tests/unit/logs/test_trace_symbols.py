@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.coverage import POLICIES, Selection, score
-from context_bench.core.gold import Gold, GoldItem
-from context_bench.logs import symbols
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.symbols import CodeFiles, definitions, grammar_versions, language_of
+from context_bench.shell.repo import Snapshot
+from context_bench.traces import symbols
+from context_bench.traces.coverage import POLICIES, Selection, score
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.symbols import CodeFiles, definitions, grammar_versions, language_of
 
 CODE = {
     "a.go": (b"package a\ntype (\n\tOne struct{ x int }\n\tTwo int\n)\nfunc (s *One) Push() {}\n", {"One", "Two", "Push"}),

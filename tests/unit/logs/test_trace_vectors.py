@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.core.coverage import LEVELS, STRICT, UPSTREAM, prediction, score
-from context_bench.core.gold import gold_of_row
-from context_bench.logs.repo import open_repo
-from context_bench.logs.symbols import CodeFiles, definitions
+from context_bench.shell.repo import open_repo
+from context_bench.traces.coverage import LEVELS, STRICT, UPSTREAM, prediction, score
+from context_bench.traces.gold import gold_of_row
+from context_bench.traces.symbols import CodeFiles, definitions
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text(encoding="utf-8"))
 CASES = {case["id"]: case for case in VECTORS["cases"]}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.trace import Trace
-from context_bench.logs.traces.edited import Edits, Text, split
-from context_bench.logs.traces.read import trace_of
-from context_bench.logs.traces.recording import Recording, ToolCall
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces.edited import Edits, Text, split
+from context_bench.transcripts.traces.read import trace_of
+from context_bench.transcripts.traces.recording import Recording, ToolCall
 
 BASE = [f"line {n}" for n in range(1, 31)]
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.core.session import Session
-from context_bench.core.trace import Event, Trace
-from context_bench.logs import read_sessions
-from context_bench.logs.source import Source
-from context_bench.logs.traces import FORMATS, load_traces
-from context_bench.logs.traces.read import _reader
-from context_bench.logs.traces.transcribed import Recorded
-from context_bench.logs.transcripts import FORMATS as TRANSCRIPTS
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.session import Session
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces import FORMATS, load_traces
+from context_bench.transcripts.traces.read import _reader
+from context_bench.transcripts.traces.transcribed import Recorded
+from context_bench.transcripts.transcripts import FORMATS as TRANSCRIPTS
 
 from . import transcript_cases as cases
 
@@ -199,8 +199,8 @@ def test_deep_nesting(name: str, data: st.DataObject, depth: int, kind: str) -> 
 CHILD = """
 import resource, sys
 from pathlib import Path
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Snapshot
+from context_bench.transcripts.traces import load_traces
 repo = Snapshot.from_json({"a.py": {"text": "x\\n" * 50}})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 (trace,) = load_traces(Path(sys.argv[1]), repo=repo)

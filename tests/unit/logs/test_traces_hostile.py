@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.core.trace import Trace
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Snapshot
+from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.traces import load_traces
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())
 REPO = Snapshot.from_json(VECTORS["fixture_repo"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.logs.traces import load_traces
+from context_bench.transcripts.traces import load_traces
 
 TOOLS = [{"type": "function", "function": {"name": "execute_bash", "description": "A persistent shell."}}]
 VIEW = {"command": "view", "path": "/workspace/demo/src/calc.py", "view_range": [8, 12]}

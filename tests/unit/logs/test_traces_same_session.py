@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.trace import Event, Trace
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Snapshot
+from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces import load_traces
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())
 SAME = VECTORS["same_session"]

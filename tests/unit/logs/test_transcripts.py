@@ -10,11 +10,11 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
-from context_bench.core.session import Session
-from context_bench.core.trace import Event, Trace
-from context_bench.logs import read_sessions
-from context_bench.logs.repo import Snapshot
-from context_bench.logs.traces import load_traces
+from context_bench.shell.repo import Snapshot
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.session import Session
+from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces import load_traces
 
 from . import transcript_cases as cases
 

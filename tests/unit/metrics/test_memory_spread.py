@@ -7,10 +7,10 @@ import statistics
 import pytest
 
 from context_bench.cli.app import run_line
-from context_bench.core.memory_figures import Use, setup_figures
-from context_bench.core.memory_notes import dirt_note
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.rowfacts import tallied
+from context_bench.memory.figures import Use, setup_figures
+from context_bench.memory.notes import dirt_note
 from context_bench.metrics import MemorySpread
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.cachecost import CacheProfile, session_cache
-from context_bench.core.prefix import Prompts, segments
-from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.metrics.cache_cost import Costs, SessionCost, session_cost
 from context_bench.metrics.prefix_cache import CacheFigures, SessionCache
+from context_bench.wire.cache import CacheProfile, session_cache
+from context_bench.wire.prefix import Prompts, segments
+from context_bench.wire.request import Part, WireMessage, WireRequest
 
 
 class Letters:

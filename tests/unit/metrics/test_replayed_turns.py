@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from context_bench.core.cachecost import CacheProfile
 from context_bench.core.records import Result
-from context_bench.metrics.replayed import CacheRules, SystemFigures
 from context_bench.reports import build_page
 from context_bench.reports.pictures import Turn
+from context_bench.traffic.metrics.replayed import CacheRules, SystemFigures
+from context_bench.wire.cache import CacheProfile
 
 PROFILE = CacheProfile(mode="automatic", m=1, b=1, r=0.1, w=1.0, p_in=1.0, p_out=1.0)
 

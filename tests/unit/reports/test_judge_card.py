@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_bench.core.compression_figures import add_compression
+from context_bench.compression.figures import add_compression
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page
 from context_bench.reports.html import render as to_html

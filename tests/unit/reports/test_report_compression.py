@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from context_bench.core.compression_figures import add_compression
-from context_bench.core.probing import packed
+from context_bench.compression.figures import add_compression
+from context_bench.compression.probes.example import packed
+from context_bench.compression.sections.sizes import pays_after
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page, to_json
-from context_bench.reports.compression.sizes import pays_after
 from context_bench.reports.csv_out import render as to_csv
 from context_bench.reports.html import render as render_html
 from context_bench.reports.markdown import render as to_markdown

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from context_bench.core.records import EvalRow, SetupRecord
+from context_bench.memory.sections import per_qa_type
 from context_bench.reports import build_page, render
-from context_bench.reports.memory import per_qa_type
 from context_bench.reports.page import Figure, Page
 from context_bench.results import EvalResult
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from context_bench.cli.app import run_line
-from context_bench.core.gold import Gold
-from context_bench.core.trace import Trace, dump_traces
-from context_bench.core.trace_rows import CallView, FileMap, StepView, TraceRow
-from context_bench.logs.repo import Snapshot
-from context_bench.reports.traces.show import _bar, render
+from context_bench.shell.repo import Snapshot
 from context_bench.traces import score_trace
+from context_bench.traces.gold import Gold
+from context_bench.traces.reports.show import _bar, render
+from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
+from context_bench.transcripts.trace import Trace, dump_traces
 
 from .trace_runs import FILES, GOLD, PATCH, events, long_run, scored
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from context_bench.core.gold import Gold, GoldItem
 from context_bench.core.records import Usage
-from context_bench.core.trace import Event, Trace
-from context_bench.core.trace_rows import TraceRow
-from context_bench.logs.repo import Snapshot
+from context_bench.shell.repo import Snapshot
 from context_bench.traces import score_trace
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.rows import TraceRow
+from context_bench.transcripts.trace import Event, Trace
 
 FILES = {
     "src/calc.py": b"".join(b"def f%d(a):\n    return a + %d\n\n\n" % (n, n) for n in range(30)),

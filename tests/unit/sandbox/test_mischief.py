@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from context_bench.agents.systems import Agent
 from context_bench.core.errors import CopyUnusable, SandboxFailed
 from context_bench.sandbox import find_house, placing, workspace
 from context_bench.sandbox.placing import fresh_folder, left_by_agent, remove_tree
 from context_bench.sandbox.watched import size_of
-from context_bench.systems.agents import Agent
 
 workspaces = sys.modules["context_bench.sandbox.workspace"]  # the name of the module is that of a function too
 pytestmark = pytest.mark.program("bwrap")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from context_bench.agents import line_up
+from context_bench.agents.systems import parse_arm
+from context_bench.agents.systems.agent import Agent, _filled, _quoted
+from context_bench.agents.systems.arms import twice
+from context_bench.agents.systems.programs import found_here
 from context_bench.core.errors import BadInput
-from context_bench.systems.agents import parse_arm
-from context_bench.systems.agents.agent import Agent, _filled, _quoted
-from context_bench.systems.agents.arms import twice
-from context_bench.systems.agents.programs import found_here
 
 
 def test_words_are_split_as_a_shell_does(tmp_path, monkeypatch):

@@ -7,16 +7,16 @@ import pytest
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, BadReply, CostCapReached, SetupFailed, SystemFailed, TimedOut
 from context_bench.core.ledger import Ledger, Mark, open_ledger
-from context_bench.core.memory import Hit, Item, Receipt, conversation, packed
 from context_bench.core.tokens import count_tokens
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.memory.protocol import Hit, Item, Receipt, conversation, packed
+from context_bench.memory.systems import Bridge, as_memory, make_memory
+from context_bench.memory.systems._granularity import Provenance, joined
+from context_bench.memory.systems._hits import rendered
+from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.reader import READER_PROMPT
 from context_bench.systems import OpenAIProxy
-from context_bench.systems.memories import Bridge, as_memory, make_memory
-from context_bench.systems.memories._granularity import Provenance, joined
-from context_bench.systems.memories._hits import rendered
-from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.reader import READER_PROMPT
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from context_bench import evaluate
+from context_bench.compression.datasets import compression_points, generate_probes, visible_share
+from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
+from context_bench.compression.probes.example import example_of, packed, rendered, unrendered
+from context_bench.compression.probes.probe import Probe, ProbeAtom
+from context_bench.compression.systems.compressing import Compressing
+from context_bench.compression.systems.sentence import NOTHING, SentenceReader
 from context_bench.core.errors import NoBudget, SetupFailed
-from context_bench.core.probes import Probe, ProbeAtom
-from context_bench.core.probing import example_of, packed, rendered, unrendered
 from context_bench.core.protocols import Compressed
 from context_bench.datasets import sessions
-from context_bench.datasets.probing import compression_points, generate_probes, visible_share
-from context_bench.evaluators.probe_atoms import ProbeAtoms
 from context_bench.metrics import MeanScore
-from context_bench.systems.compressing import Compressing
-from context_bench.systems.sentence import NOTHING, SentenceReader
 
 READER = SentenceReader()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from context_bench.compression.compressors import COMPRESSORS, compressor_of
 from context_bench.core.protocols import Compressed
-from context_bench.systems.compressors import COMPRESSORS, compressor_of
 from context_bench.testing.compressor_contract import assert_compressor, check_compressor
 
 
@@ -23,7 +23,7 @@ class _Words:
 @pytest.mark.parametrize("name", sorted(COMPRESSORS))
 def test_built_ins_keep_the_contract(name: str) -> None:
     if name == "extractive":
-        from context_bench.systems.compressors.extractive import Extractive
+        from context_bench.compression.compressors.extractive import Extractive
 
         assert_compressor(lambda: Extractive(embedder=_Words()), huge=60_000)
     else:

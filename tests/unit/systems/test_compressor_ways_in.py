@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from context_bench.compression.compressors import compressor_for, compressor_of
+from context_bench.compression.compressors.command import CommandFilter
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, ServerFailed, TimedOut
 from context_bench.llm.background import run_sync
-from context_bench.systems.compressors import compressor_for, compressor_of
-from context_bench.systems.compressors.command import CommandFilter
 from context_bench.systems.recorded import NotRecorded
 from context_bench.testing.compressor_contract import acheck_compressor, check_compressor
 
@@ -243,7 +243,7 @@ class Answers:
 async def test_a_system_is_adapted() -> None:
     assert await made_by(Shortens()) == [{"role": "user", "content": "user: The gauge show"}]
     assert await made_by(Replaces()) == PREFIX[-1:]
-    assert await made_by("py:context_bench.systems.compressors.full:Full") == PREFIX
+    assert await made_by("py:context_bench.compression.compressors.full:Full") == PREFIX
     with pytest.raises(BadReply, match="no compressed, messages or context"):
         await made_by(Answers())
     with pytest.raises(BadInput, match="neither compress"):
@@ -251,10 +251,10 @@ async def test_a_system_is_adapted() -> None:
 
 
 def test_an_adapted_system_is_in_a_run() -> None:
-    from context_bench.core.probes import Probe, ProbeAtom
-    from context_bench.core.probing import example_of, packed
-    from context_bench.systems.compressing import Compressing
-    from context_bench.systems.sentence import SentenceReader
+    from context_bench.compression.probes.example import example_of, packed
+    from context_bench.compression.probes.probe import Probe, ProbeAtom
+    from context_bench.compression.systems.compressing import Compressing
+    from context_bench.compression.systems.sentence import SentenceReader
 
     probe = Probe("p", "recall", "What does the gauge show?", "4.2 m", (ProbeAtom("4.2 m"),))
     example = example_of(probe, session=packed([*PREFIX, *TAIL]), group="g", cluster="c", points=[3])
@@ -324,9 +324,9 @@ class Neither:
     ],
 )
 def test_what_cannot_be_called_is_refused_before_anything_is_asked(made: type, words: str) -> None:
-    from context_bench.systems.control import system_of
+    from context_bench.compression.systems.control import system_of
+    from context_bench.compression.systems.serve import Served
     from context_bench.systems.openai_proxy import OpenAIProxy
-    from context_bench.systems.serve import Served
 
     spec = f"py:{__name__}:{made.__name__}"
     for use in (
@@ -345,9 +345,9 @@ class Unnamed:
 
 
 async def test_a_class_without_a_name_goes_by_the_name_of_the_class() -> None:
+    from context_bench.compression.systems.control import system_of
+    from context_bench.compression.systems.serve import Served
     from context_bench.core.calling import fingerprint
-    from context_bench.systems.control import system_of
-    from context_bench.systems.serve import Served
 
     spec = f"py:{__name__}:Unnamed"
     assert (system_of(spec).name, Served(spec, "http://127.0.0.1:9").name, compressor_for(spec).name) == ("Unnamed",) * 3

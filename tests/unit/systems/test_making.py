@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 
 from context_bench.core.errors import BadInput, BadReply, CostCapReached, UnknownName
-from context_bench.core.memory import Hit, Item, NotSupported
 from context_bench.core.plugins import load_object
 from context_bench.core.registry import registry
-from context_bench.systems.memories import BUILTINS, SCHEMES, as_memory, make_memory
-from context_bench.systems.memories.adapting import Answer, as_answer, as_hits
+from context_bench.memory.protocol import Hit, Item, NotSupported
+from context_bench.memory.systems import BUILTINS, SCHEMES, as_memory, make_memory
+from context_bench.memory.systems.adapting import Answer, as_answer, as_hits
 from context_bench.testing.memory_contract import assert_memory
 
 ITEM = Item("D1:1", "I bought a bike.", speaker="Ann", time="2023-05-08", session="1")
@@ -23,7 +23,7 @@ def test_every_name_leads_somewhere(name):
 def test_options_and_schemes():
     assert make_memory("recency:n=4").n == 4
     assert make_memory("builtin:random:seed=9").seed == 9
-    assert make_memory("py:context_bench.systems.memories.recency:Recency:n=2").n == 2
+    assert make_memory("py:context_bench.memory.systems.recency:Recency:n=2").n == 2
     with pytest.raises(UnknownName, match="Did you mean bm25"):
         make_memory("bm52")
     with pytest.raises(BadInput, match="has no option colour"):

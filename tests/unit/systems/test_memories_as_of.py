@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from context_bench.core.memory import Item, known_by, known_until
-from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.embedding import Embedding
-from context_bench.systems.memories.full_context import FullContext
-from context_bench.systems.memories.hybrid import Hybrid
-from context_bench.systems.memories.oracle import Oracle
-from context_bench.systems.memories.random_pick import RandomPick
-from context_bench.systems.memories.recency import Recency
+from context_bench.memory.protocol import Item, known_by, known_until
+from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.embedding import Embedding
+from context_bench.memory.systems.full_context import FullContext
+from context_bench.memory.systems.hybrid import Hybrid
+from context_bench.memory.systems.oracle import Oracle
+from context_bench.memory.systems.random_pick import RandomPick
+from context_bench.memory.systems.recency import Recency
 
 TALK = [
     Item("old", "Mara lives in Oslo.", time="2023-05-08T09:00:00"),
@@ -82,7 +82,7 @@ def test_a_day_holds_all_its_hours_and_what_cannot_be_read_is_no_limit(time, as_
 
 
 async def test_the_update_suite_says_what_is_found_as_of_an_earlier_date():
-    from context_bench.systems.memories.ops import run_suites
+    from context_bench.memory.ops import run_suites
 
     (suite,) = await run_suites("bm25", ["update"], scale=0.3)
     (probe,) = [probe for probe in suite.probes if probe.name == "by newer statements"]

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.memory import Item
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.memories.bm25 import BM25, _words
-from context_bench.systems.memories.embedding import Embedding
-from context_bench.systems.memories.full_context import FullContext
-from context_bench.systems.memories.hybrid import Hybrid
-from context_bench.systems.memories.oracle import Oracle
-from context_bench.systems.memories.random_pick import RandomPick
-from context_bench.systems.memories.recency import Recency
-from context_bench.systems.memories.summary_anchored import AnchoredSummary, _numbers
-from context_bench.systems.memories.summary_regenerative import RegenerativeSummary
+from context_bench.memory.protocol import Item
+from context_bench.memory.systems.bm25 import BM25, _words
+from context_bench.memory.systems.embedding import Embedding
+from context_bench.memory.systems.full_context import FullContext
+from context_bench.memory.systems.hybrid import Hybrid
+from context_bench.memory.systems.oracle import Oracle
+from context_bench.memory.systems.random_pick import RandomPick
+from context_bench.memory.systems.recency import Recency
+from context_bench.memory.systems.summary_anchored import AnchoredSummary, _numbers
+from context_bench.memory.systems.summary_regenerative import RegenerativeSummary
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),
@@ -213,8 +213,8 @@ def test_writers_in_threads_and_namespaces_lose_nothing(tmp_path):
 
 _CHILD = """
 import sys
-from context_bench.core.memory import Item
-from context_bench.systems.memories.bm25 import BM25
+from context_bench.memory.protocol import Item
+from context_bench.memory.systems.bm25 import BM25
 memory = BM25(sys.argv[1], space="u")
 number = 0
 while True:

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.core.memory import Item, Receipt
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.memories import as_memory, make_memory
-from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.doctor import examine
+from context_bench.memory.doctor import examine
+from context_bench.memory.protocol import Item, Receipt
+from context_bench.memory.systems import as_memory, make_memory
+from context_bench.memory.systems.bm25 import BM25
 
 
 def statuses(findings):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from context_bench.core.errors import UnknownName
-from context_bench.core.memory import Item
-from context_bench.systems.memories import make_memory
+from context_bench.memory.protocol import Item
+from context_bench.memory.systems import make_memory
 
 MODULE = """
 class Notes:

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from context_bench.core.errors import BadInput, BadReply, BadSpec, TimedOut, Unreachable
-from context_bench.core.memory import Hit, Item
 from context_bench.llm.background import run_sync
-from context_bench.systems.memories import make_memory
-from context_bench.systems.memories.mcp import from_dict
+from context_bench.memory.protocol import Hit, Item
+from context_bench.memory.systems import make_memory
+from context_bench.memory.systems.mcp import from_dict
 from context_bench.testing.memory_contract import acheck_memory
 
 ITEMS = [Item("t1", "The cobalt key is in box 42.", time="2024-03-01"), Item("t2", "Ann has a boat.", speaker="Ann")]

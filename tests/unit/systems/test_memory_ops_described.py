@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from context_bench.core.errors import BadInput, BadSpec
-from context_bench.core.memory import Item
-from context_bench.systems.memories import make_memory
-from context_bench.systems.memories.doctor import examine
-from context_bench.systems.memories.mcp import from_dict
-from context_bench.systems.memories.ops import SUITES, run_suites
+from context_bench.memory.doctor import examine
+from context_bench.memory.ops import SUITES, run_suites
+from context_bench.memory.protocol import Item
+from context_bench.memory.systems import make_memory
+from context_bench.memory.systems.mcp import from_dict
 
 from .test_memory_http import FILE, Notes, serving
 

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from context_bench.core.errors import BadInput, TimedOut, UnknownName
-from context_bench.core.memory import Hit, Item, Receipt
-from context_bench.systems.memories.bm25 import BM25
-from context_bench.systems.memories.ops import DEFAULT, SUITES, run_suites
-from context_bench.systems.memories.ops._calls import Lane
-from context_bench.systems.memories.ops._facts import Facts
-from context_bench.systems.memories.ops.delete import scanner_works
-from context_bench.systems.memories.ops.report import Sheet, percentile
+from context_bench.memory.ops import DEFAULT, SUITES, run_suites
+from context_bench.memory.ops._calls import Lane
+from context_bench.memory.ops._facts import Facts
+from context_bench.memory.ops.delete import scanner_works
+from context_bench.memory.ops.report import Sheet, percentile
+from context_bench.memory.protocol import Hit, Item, Receipt
+from context_bench.memory.systems.bm25 import BM25
 from context_bench.testing.mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
 
 IN_PROCESS = [name for name in DEFAULT if name != "crash"]  # tests/end_to_end/test_memory_crash.py

@@ -4,11 +4,11 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.memory import Item, NotSupported
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.memories import Bridge, make_memory
-from context_bench.systems.memories.making import calls_models
+from context_bench.memory.protocol import Item, NotSupported
+from context_bench.memory.systems import Bridge, make_memory
+from context_bench.memory.systems.making import calls_models
 from context_bench.testing.memory_contract import acheck_memory
 
 ITEMS = [

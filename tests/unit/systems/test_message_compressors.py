@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.conversation import message_text
+from context_bench.compression.compressors import compressor_of
+from context_bench.compression.probes.example import tokens_of
 from context_bench.core.errors import BadInput
-from context_bench.core.probing import tokens_of
 from context_bench.core.tokens import counter_for
-from context_bench.core.violations import wire_violations
 from context_bench.datasets import sessions
-from context_bench.systems.compressors import compressor_of
+from context_bench.wire.conversation import message_text
+from context_bench.wire.violations import wire_violations
 
 COUNTER = counter_for()
 NAMES = ("window", "mask_observations", "dedupe")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.conversation import call_of, message_text
+from context_bench.compression.compressors._sections import Sections
+from context_bench.compression.compressors.anchored import Anchored
+from context_bench.compression.compressors.extractive import Extractive
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions
-from context_bench.systems.compressors._sections import Sections
-from context_bench.systems.compressors.anchored import Anchored
-from context_bench.systems.compressors.extractive import Extractive
+from context_bench.wire.conversation import call_of, message_text
 
 COUNT = counter_for().count
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from context_bench.core.conversation import call_of, message_text
+from context_bench.compression.compressors import compressor_for
+from context_bench.compression.probes.example import example_of, packed
+from context_bench.compression.probes.probe import Probe, ProbeAtom
+from context_bench.compression.systems.compressing import Compressing
+from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.errors import BadInput, BadReply, Refused, SetupFailed
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.probes import Probe, ProbeAtom
-from context_bench.core.probing import example_of, packed
 from context_bench.core.protocols import Compressed
-from context_bench.systems.compressing import Compressing
-from context_bench.systems.compressors import compressor_for
-from context_bench.systems.sentence import SentenceReader
+from context_bench.wire.conversation import call_of, message_text
 
 PREFIX: list[dict[str, Any]] = [
     {"role": "user", "content": "The gauge shows 4.2 m."},

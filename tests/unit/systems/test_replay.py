@@ -10,13 +10,13 @@ import pytest
 from context_bench.core.errors import BadInput, Refused
 from context_bench.core.ledger import Ledger, Mark, open_ledger
 from context_bench.core.records import Usage
-from context_bench.core.session import RecordedReply, Session, conversation, verbatim
 from context_bench.datasets.recorded import examples_of
 from context_bench.datasets.sessions import bundled, load_session
 from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.replay import Replay
+from context_bench.traffic.systems.replay import Replay
+from context_bench.transcripts.session import RecordedReply, Session, conversation, verbatim
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "."}'}}
 MESSAGES = [

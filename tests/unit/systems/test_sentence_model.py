@@ -2,15 +2,15 @@
 
 import pytest
 
-from context_bench.core.probing import packed, rendered, tokens_of
+from context_bench.compression.probes.example import packed, rendered, tokens_of
+from context_bench.compression.systems.compressing import Compressing
+from context_bench.compression.systems.proxy import Conversing, ThroughProxy
+from context_bench.compression.systems.sentence import SentenceReader
+from context_bench.compression.systems.sentence_model import SentenceModel
 from context_bench.core.records import Call, Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.compressing import Compressing
-from context_bench.systems.compressing_proxy import Conversing, ThroughProxy
-from context_bench.systems.sentence import SentenceReader
-from context_bench.systems.sentence_model import SentenceModel
 
 QUESTION = "Which file was modified, and which test failed?"
 

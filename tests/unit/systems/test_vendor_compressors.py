@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.conversation import call_of, message_text
+from context_bench.compression.compressors import compressor_for
 from context_bench.core.errors import BadInput, MissingProgram, Refused
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.datasets import sessions
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.compressors import compressor_for
 from context_bench.testing.compressor_contract import a_session
+from context_bench.wire.conversation import call_of, message_text
 
 
 def prefix() -> list[dict[str, Any]]:

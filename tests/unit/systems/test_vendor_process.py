@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from context_bench.compression.compressors import _vendors as compressors
+from context_bench.compression.compressors._vendors import VendorCompressor
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.systems import _vendors
-from context_bench.systems._vendors import Vendor, VendorProcess
-from context_bench.systems.compressors import _vendors as compressors
-from context_bench.systems.compressors._vendors import VendorCompressor
-from context_bench.systems.memories import _vendors as memories
-from context_bench.systems.memories._vendors import VendorMemory
+from context_bench.memory.systems import _vendors as memories
+from context_bench.memory.systems._vendors import VendorMemory
+from context_bench.sandbox import vendors as _vendors
+from context_bench.sandbox.vendors import Vendor, VendorProcess
 
 ECHO = "import sys\nfor line in sys.stdin: print('{\"result\": %d}' % len(line), flush=True)"
 KEY = "sk-planted-5521-for-the-vendor"

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.conversation import message_text
+from context_bench.compression.compressors import compressor_for
+from context_bench.compression.compressors.anchored_iterative import AnchoredIterative
+from context_bench.compression.compressors.regenerative import Regenerative
 from context_bench.core.errors import BadInput, BadReply, ServerFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.tokens import counter_for
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.systems.compressors import compressor_for
-from context_bench.systems.compressors.anchored_iterative import AnchoredIterative
-from context_bench.systems.compressors.regenerative import Regenerative
 from context_bench.testing.compressor_contract import acheck_compressor
+from context_bench.wire.conversation import message_text
 
 COUNT = counter_for().count
 PREFIX = [

@@ -3,10 +3,10 @@
 import json
 
 from context_bench.core.clock import ManualClock
-from context_bench.llm.wire import parse_request
 from context_bench.tap.matching import UNMATCHED
 from context_bench.tap.pairing import Pairing, Seen, alike, likeness
 from context_bench.tap.records import Exchange
+from context_bench.wire.apis.read import parse_request
 
 
 class Told:

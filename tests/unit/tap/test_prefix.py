@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.packed import digest_of, packed, unpacked
-from context_bench.core.prefix import common, common_characters, segments
-from context_bench.core.wire import Part, WireMessage, WireRequest
 from context_bench.tap.prefix import Prefixes
+from context_bench.wire.prefix import common, common_characters, segments
+from context_bench.wire.request import Part, WireMessage, WireRequest
 
 TEXT = st.text("ab", max_size=6)
 SEGMENTS = st.lists(st.tuples(st.sampled_from(["system", "user"]), TEXT), max_size=5)

@@ -13,11 +13,11 @@ from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import forwarded_of
-from context_bench.core.wire import changes, facts
-from context_bench.llm.wire import Reply, parse_request, render_stream
 from context_bench.tap.journal import as_json
 from context_bench.tap.matching import UNMATCHED, Match, Window
 from context_bench.tap.records import POLICIES, Body, Exchange, Room, Scribe
+from context_bench.wire.apis.read import Reply, parse_request, render_stream
+from context_bench.wire.request import changes, facts
 
 PLANTED = {
     "header": "sk-planted-in-header-0001",

@@ -11,10 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
-from context_bench.core.gold import Gold, GoldItem
 from context_bench.core.spans import size
-from context_bench.core.trace import Event, Trace
-from context_bench.core.trace_rows import TraceRow
 from context_bench.traces import (
     Repositories,
     compare_traces,
@@ -26,6 +23,9 @@ from context_bench.traces import (
     score_traces,
     unified_prediction,
 )
+from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.rows import TraceRow
+from context_bench.transcripts.trace import Event, Trace
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))
 fixtures = importlib.util.module_from_spec(_spec)
@@ -181,8 +181,8 @@ def test_the_map_of_files_and_the_figures_say_the_same(found, items, by, longest
 @settings(max_examples=60, deadline=None)
 @given(events, golds)
 def test_a_prediction_written_and_read_again_scores_the_same(found, items):
-    from context_bench.core.coverage import prediction, score, selections
-    from context_bench.logs.symbols import CodeFiles
+    from context_bench.traces.coverage import prediction, score, selections
+    from context_bench.traces.symbols import CodeFiles
 
     gold, trace = Gold("t", items), Trace("t", events=found)
     told = unified_prediction(trace, REPO)["traj_data"]

@@ -21,9 +21,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from context_bench.core.conversation import to_body
 from context_bench.core.errors import UnknownName
-from context_bench.core.session import Session, SessionRequest, conversation
+from context_bench.transcripts.session import Session, SessionRequest, conversation
+from context_bench.wire.conversation import to_body
 
 PREFIX = "bundled:sessions/"
 _NAMES = (

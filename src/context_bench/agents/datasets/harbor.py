@@ -1,0 +1,167 @@
+"""Harbor's task folders: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/`.
+
+Harbor runs each task in an image of its own, with the agent in it. Here the agent and its tools are those of this machine, so only tasks
+are taken whose environment is plain files: no Dockerfile (everything in `environment/` is what the agent begins with), or one that
+does nothing but choose a common base, set variables and copy files of that folder. Any other is refused, and says why. The tests are
+shown as `/tests` once the agent has ended; `test.sh` writes its reward to `/logs/verifier`, and 1 or more is solved.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from context_bench.agents.datasets.folder import table
+from context_bench.agents.datasets.shapes import (
+    AGENT_SECONDS,
+    TEST_SECONDS,
+    NotHere,
+    files_below,
+    packed,
+    task,
+)
+from context_bench.core.errors import BadSpec
+from context_bench.core.numbers import duration
+from context_bench.core.records import Example
+
+_TABLES = {"verifier", "agent", "environment", "solution"}
+#: Images that hold nothing a task could be about but a system, a shell and perhaps Python.
+_BASES = re.compile(
+    r"(?:docker\.io/(?:library/)?)?(?:python|debian|ubuntu|alpine|busybox|bash|buildpack-deps)(?::[\w.-]+)?(?:@sha256:\w+)?", re.ASCII
+)
+_HARMLESS = {"LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE", "SHELL"}
+_WORKDIR = "/app"
+
+
+def is_harbor(place: Path) -> bool:
+    """Whether a folder with a task.toml is in this format."""
+    if (place / "tests" / "test.sh").is_file() or (place / "environment").is_dir():
+        return True
+    return bool(_TABLES & table(place / "task.toml").keys()) and "verify" not in table(place / "task.toml")
+
+
+def read(place: Path) -> Example:
+    """The task of one folder. Raises `BadSpec` if it is none, `NotHere` if it needs what is not here."""
+    spec = table(place / "task.toml")
+    faults = [f"there is no {name}" for name in ("instruction.md", "tests/test.sh") if not (place / name).is_file()]
+    if faults:
+        raise BadSpec(f"{place} (a Harbor task)", faults)
+    environment, workdir, files = _environment(place / "environment", spec)
+    verifier, agent, about = (_table(spec, name) for name in ("verifier", "agent", "metadata"))
+    tests = {f"/tests/{name}": data for name, data in files_below(place / "tests").items()}
+    verify: dict[str, Any] = {
+        "files": {},
+        "outside": tests,
+        "command": "bash /tests/test.sh",
+        "reward": "/logs/verifier/reward.txt",
+        "timeout": _seconds(verifier, TEST_SECONDS),
+    }
+    shell = {name: str(value) for name, value in _table(verifier, "env").items() if "$" not in str(value)}
+    if {**environment, **shell}:
+        verify["env"] = {**environment, **shell}
+    named = _table(spec, "task").get("name")
+    solution = place / "solution" / "solve.sh"
+    return task(
+        str(named or place.name),
+        (place / "instruction.md").read_text("utf-8"),
+        {"kind": "files", "files": {name: {"base64": data} for name, data in files.items()}, "at": workdir},
+        verify,
+        "harbor",
+        timeout=_seconds(agent, AGENT_SECONDS),
+        env=environment,
+        kind=about.get("category"),
+        solution=packed(solution.read_bytes()) if solution.is_file() else None,
+        notes=["its tests have no network here"] if _asks_network((place / "tests" / "test.sh").read_text("utf-8", "replace")) else [],
+    )
+
+
+def _table(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    found = spec.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(spec: dict[str, Any], default: float) -> float:
+    return duration(spec.get("timeout_sec")) or default
+
+
+def _asks_network(script: str) -> bool:
+    return bool(re.search(r"\b(?:apt-get|apt|apk|curl|wget|uvx|pip3? install|uv (?:pip|tool|run)|npm|git clone)\b", script))
+
+
+def _environment(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, str], str, dict[str, str]]:
+    """(variables, working folder, files) that the agent begins with."""
+    image = _table(spec, "environment").get("docker_image")
+    for name in ("docker-compose.yaml", "docker-compose.yml"):
+        if (folder / name).is_file():
+            raise NotHere("its environment is made of several containers (docker-compose)")
+    dockerfile = folder / "Dockerfile"
+    if not dockerfile.is_file():
+        if image and not _BASES.fullmatch(str(image)):
+            raise NotHere(f"it needs the image {image}")
+        return {}, _WORKDIR, files_below(folder) if folder.is_dir() else {}
+    return _plain(dockerfile.read_text("utf-8", "replace"), folder)
+
+
+def _plain(text: str, folder: Path) -> tuple[dict[str, str], str, dict[str, str]]:
+    """What a Dockerfile without commands says. Raises `NotHere` at the first thing that needs a real image."""
+    variables: dict[str, str] = {}
+    workdir, copies = "/", []
+    joined = re.sub(r"\\\s*\n", " ", text)
+    for line in (line.strip() for line in joined.splitlines()):
+        if not line or line.startswith("#"):
+            continue
+        word, _, rest = line.partition(" ")
+        word, rest = word.upper(), rest.strip()
+        if word == "FROM" and _BASES.fullmatch(rest.split()[0] if rest else ""):
+            continue
+        if word == "WORKDIR" and re.fullmatch(r"/[\w./-]+", rest):
+            workdir = rest.rstrip("/")
+        elif word == "ENV" and (pairs := _variables(rest)):
+            variables |= pairs
+        elif word in ("COPY", "ADD") and "--" not in rest and "://" not in rest and len(rest.split()) >= 2:
+            copies.append((workdir, rest))
+        elif word not in _HARMLESS:
+            raise NotHere(f"its image has to be built ({word} {rest[:40]}{'…' if len(rest) > 40 else ''})")
+    files: dict[str, str] = {}
+    for base, rest in copies:
+        files |= _copied(folder, base, rest, workdir)
+    if workdir == "/" or workdir.split("/")[1] in ("usr", "bin", "lib", "lib64", "sbin", "etc", "proc", "dev", "tmp", "tests", "logs"):
+        raise NotHere(f"it works in {workdir}, which is this machine's own here")
+    return variables, workdir, files
+
+
+def _variables(rest: str) -> dict[str, str]:
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return {}
+    if len(words) == 2 and "=" not in words[0]:
+        return {words[0]: words[1]}
+    pairs = dict(word.split("=", 1) for word in words if "=" in word)
+    return pairs if len(pairs) == len(words) and "$" not in rest else {}
+
+
+def _copied(folder: Path, base: str, rest: str, workdir: str) -> dict[str, str]:
+    """Files of one COPY, relative to the working folder. Raises `NotHere` where they would go elsewhere."""
+    try:
+        *sources, target = shlex.split(rest)
+    except ValueError:
+        raise NotHere(f"its COPY cannot be understood: {rest[:60]}") from None
+    absolute = PurePosixPath(base, target)
+    if not absolute.is_relative_to(workdir) or any(re.search(r"[*?\[$]|\.\.", part) for part in [*sources, target]):
+        raise NotHere(f"its COPY {rest[:60]} goes outside {workdir} or has patterns")
+    inside = absolute.relative_to(workdir).as_posix()
+    files: dict[str, str] = {}
+    for source in sources:
+        path = folder / source.lstrip("/")
+        if path.is_dir():
+            found = {name: data for name, data in files_below(path).items() if source.strip("./") or name != "Dockerfile"}
+            files |= {name if inside == "." else f"{inside}/{name}": data for name, data in found.items()}
+        elif path.is_file():
+            into_folder = inside == "." or target.endswith("/") or len(sources) > 1
+            files[(path.name if inside == "." else f"{inside}/{path.name}") if into_folder else inside] = packed(path.read_bytes())
+        else:
+            raise NotHere(f"its COPY names {source}, which is not in environment/")
+    return files

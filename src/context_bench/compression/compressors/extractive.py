@@ -1,0 +1,112 @@
+"""The sentences nearest in meaning, by the bundled sentence embedder: to the question, or to the text as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from context_bench.compression.compressors._messages import Messages, check_limit, compressed
+from context_bench.compression.compressors._select import Sentence, keep_best
+from context_bench.core.errors import BadInput
+from context_bench.core.protocols import Compressed
+from context_bench.core.tokens import counter_for
+
+_SAMPLE = 1500  # sentences by which it is measured how much of a text is covered
+_CHOSEN = 600  # sentences that are chosen one by one
+_SHORT = 30  # characters below which a sentence counts no less
+
+
+class Embeds(Protocol):
+    """Texts → vectors of one length."""
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector per text, in order."""
+
+
+class Extractive:
+    """Keeps the best sentences by their vectors (cosine), in their order, up to `budget` tokens or the share `keep`.
+
+    `by`: "cover", those that together come near to all of the text, which knows no question (a session is compressed before one is
+    asked); or "query", nearest to the question. A sentence that was there before comes last. `embedder`: any object with `embed(texts)`.
+    """
+
+    name = "extractive"
+    of_text = True
+    deterministic = True
+
+    def __init__(
+        self,
+        keep: float = 0.5,
+        budget: int | None = None,
+        by: str = "cover",
+        model: str | None = None,
+        embedder: Embeds | None = None,
+    ) -> None:
+        check_limit(self.name, budget, keep)
+        if by not in ("cover", "query"):
+            raise BadInput(f"extractive: by={by!r} is not known; expected cover or query")
+        self.keep, self.budget, self.by, self.model = keep, budget, by, model
+        self.needs_query = by == "query"
+        self._embedder = embedder
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What it keeps depends on this."""
+        own = getattr(self._embedder, "name", type(self._embedder).__name__) if self._embedder else "all-MiniLM-L6-v2 int8"
+        return {"class": "Extractive", "keep": self.keep, "budget": self.budget, "by": self.by, "model": self.model, "embedder": own}
+
+    def compress(
+        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+    ) -> tuple[Compressed, Any]:
+        counter = counter_for(self.model)
+
+        def rank(found: Sequence[Sentence]) -> list[int]:
+            return self._ranked([sentence.text.strip() for sentence in found], query)
+
+        limit = self.budget if budget is None else budget
+        return compressed(prefix, limit, self.keep, counter, lambda texts, tokens: keep_best(texts, tokens, counter, rank)), state
+
+    def _ranked(self, texts: list[str], query: str | None) -> list[int]:
+        """Positions, best first. Each text is embedded once."""
+        import numpy as np
+
+        different = list(dict.fromkeys(texts))
+        if not different:
+            return []
+        asked = [query] if self.by == "query" and query else []
+        vectors = np.asarray(self._embeds().embed([*different, *asked]), dtype=np.float32)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        worth = vectors[:-1] @ vectors[-1] if asked else _cover(vectors, [len(text) for text in different])
+        # Rounded, so that sums in another order (batches, machines) do not change a rank.
+        near = dict(zip(different, np.round(worth, 5).tolist(), strict=True))
+        first: set[str] = set()
+        again = [text in first or bool(first.add(text)) for text in texts]  # type: ignore[func-returns-value]
+        return sorted(range(len(texts)), key=lambda at: (again[at], -near[texts[at]], at))
+
+    def _embeds(self) -> Embeds:
+        if self._embedder is None:
+            from context_bench.llm.embedder import Embedder
+
+            self._embedder = Embedder()
+        return self._embedder
+
+
+def _cover(vectors: Any, sizes: Sequence[int]) -> Any:
+    """How early each sentence is chosen when always that one is which brings all others nearest to one chosen, for its length.
+
+    (Facility location, greedily: Lin & Bilmes 2011, who divide the gain by a power of the length as here.)
+    """
+    import numpy as np
+
+    number = len(vectors)
+    shown = vectors[:: max(1, -(-number // _SAMPLE))]
+    like = np.maximum(vectors @ shown.T, 0)
+    costs = np.sqrt(np.maximum(np.asarray(sizes, dtype=np.float32), _SHORT))
+    covered = np.zeros(len(shown), dtype=np.float32)
+    worth = like.mean(axis=1) - 2.0  # those never chosen come last, the most central first
+    left = np.ones(number, dtype=bool)
+    for turn in range(min(number, _CHOSEN)):
+        gains = np.where(left, np.maximum(like - covered, 0).sum(axis=1) / costs, -1.0)
+        best = int(np.round(gains, 5).argmax())
+        worth[best], left[best] = 1.0 - turn / number, False
+        covered = np.maximum(covered, like[best])
+    return worth

@@ -1,0 +1,57 @@
+"""Old results of tools are replaced by a line that says so; calls and what was said stay. Cheap, and hard to beat for coding agents.
+
+Source of the idea: Lindenbauer et al. 2025 (arXiv 2508.21433), who found it to halve the cost of coding agents at equal solve rates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from context_bench.compression.compressors._messages import Messages
+from context_bench.compression.probes.example import tokens_of
+from context_bench.core.errors import BadInput
+from context_bench.core.protocols import Compressed
+from context_bench.core.tokens import counter_for
+from context_bench.wire.conversation import message_text
+
+_RESULTS = ("tool", "function")
+
+
+class MaskObservations:
+    """Masks all but the last `keep` results. A budget is met by masking more, the oldest first; what is then too long stays too long.
+
+    Results of fewer than `least` tokens are left: the line in their place would not be shorter.
+    """
+
+    name = "mask_observations"
+    deterministic = True
+
+    def __init__(self, keep: int = 5, least: int = 20, model: str | None = None) -> None:
+        for what, number in (("keep", keep), ("least", least)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise BadInput(
+                    f"mask_observations: {what}={number!r} is not a number of {'results' if what == 'keep' else 'tokens'} (0, 1, 2 …)"
+                )
+        self.keep, self.least, self.model = keep, least, model
+
+    def compress(
+        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+    ) -> tuple[Compressed, Any]:
+        counter = counter_for(self.model)
+        results = [at for at, message in enumerate(prefix) if message.get("role") in _RESULTS]
+        masked = list(prefix)
+        before = left = tokens_of(prefix, counter)
+        for order, at in enumerate(results):
+            recent = order >= len(results) - self.keep
+            if recent and (budget is None or left <= budget):
+                break
+            size = counter.count(message_text(prefix[at]))
+            if size >= self.least:
+                masked[at] = {**prefix[at], "content": f"[result of {size} tokens left out]"}
+                left = tokens_of(masked, counter)
+        warnings = (
+            [f"{left} tokens are left where {budget} were allowed: the rest was said, not shown"]
+            if budget is not None and left > budget
+            else []
+        )
+        return Compressed(masked, before, left, warnings=warnings), state

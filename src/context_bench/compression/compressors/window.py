@@ -1,0 +1,36 @@
+"""The last messages, whole: what most chat programs do when a conversation grows too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from context_bench.compression.compressors._messages import Messages
+from context_bench.compression.compressors._turns import whole_turns
+from context_bench.compression.probes.example import tokens_of
+from context_bench.core.errors import BadInput
+from context_bench.core.protocols import Compressed
+from context_bench.core.tokens import counter_for
+
+
+class Window:
+    """Keeps the last `n` messages, or as many of the last as fit in a budget of tokens. A tool's result never stays without its call."""
+
+    name = "window"
+    deterministic = True
+
+    def __init__(self, n: int = 20, model: str | None = None) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise BadInput(f"window: n={n!r} is not a number of messages (0, 1, 2 …)")
+        self.n, self.model = n, model
+
+    def compress(
+        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+    ) -> tuple[Compressed, Any]:
+        counter = counter_for(self.model)
+        kept: Messages = []
+        for turn in reversed(whole_turns(prefix)):
+            longer = [*turn, *kept]
+            if len(longer) > self.n if budget is None else tokens_of(longer, counter) > budget:
+                break
+            kept = longer
+        return Compressed(kept, tokens_of(prefix, counter), tokens_of(kept, counter)), state

@@ -1,0 +1,21 @@
+"""Probes of compressed sessions: where a session is cut, and what can be asked about the part that was taken away.
+
+```python
+for point in compression_points(session, "fraction:0.75"):
+    for probe in generate_probes(point):
+        print(probe.type, probe.question, [atom.text for atom in probe.atoms])
+```
+
+Everything is found by rules, or quoted word for word by a model (`ModelProbes`), so that each answer can be checked and its place be
+shown. What is not there is not asked.
+"""
+
+from __future__ import annotations
+
+from context_bench.compression.datasets.generating import generate_probes, visible_share
+from context_bench.compression.datasets.loading import ProbeSet
+from context_bench.compression.datasets.points import compression_points
+from context_bench.compression.datasets.written import ModelProbes
+from context_bench.compression.session_rules.ledger import Ledger, artifact_ledger
+
+__all__ = ["Ledger", "ModelProbes", "ProbeSet", "artifact_ledger", "compression_points", "generate_probes", "visible_share"]

@@ -1,0 +1,81 @@
+"""The record of the family *compression*: what compressors leave of recorded sessions, asked by probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from context_bench.compression.compressors import COMPRESSORS
+from context_bench.core.families import Command, Export, Family, Sections, Stored
+from context_bench.core.records import Result
+
+__all__ = ["FAMILY"]
+
+
+def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
+    from context_bench.compression.figures import add_compression
+
+    add_compression(result, about, ((each.row, each.example, each.output) for each in stored.answers()))
+
+
+def _build(material: Any) -> list[Any]:
+    from context_bench.compression.sections import compression
+
+    return compression(material)
+
+
+def _facts(material: Any) -> list[tuple[str, Any]]:
+    from context_bench.compression.sections import run_facts
+
+    return run_facts(material)
+
+
+def _graded(material: Any) -> str:
+    from context_bench.compression.sections import grader
+
+    return f" Graded by: {grader(material)}."
+
+
+@lru_cache(maxsize=1)
+def _scores() -> frozenset[str]:
+    """Scores that only runs over probes have."""
+    from context_bench.core.rubric import default_rubric
+
+    rubric = default_rubric()
+    own = ("probe_rating", "probe_recall", "probe_contradiction", "pass_rate")
+    return frozenset((*own, *(dimension.id for dimension in rubric.dimensions), *(criterion.id for criterion in rubric.criteria)))
+
+
+def _export(result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any) -> None:
+    """Everything that the report is made of: probes, answers, scores, each compressed text once."""
+    from context_bench.compression.sections.results import write_results
+
+    write_results(result, answers(systems[0] if systems else None), stream)
+
+
+FAMILY = Family(
+    name="compression",
+    manifest_key="compression",
+    commands={
+        "compress": Command(
+            "context_bench.compression.command.app:app", "What a compressor did to recorded texts and sessions.", after="memory"
+        ),
+    },
+    systems={**COMPRESSORS, "sentence": "context_bench.compression.systems.sentence:SentenceReader"},
+    evaluators={
+        "probe_atoms": "context_bench.compression.evaluators.probe_atoms:ProbeAtoms",
+        "rubric_judge": "context_bench.judge.rubric_judge:RubricJudge",
+    },
+    complete=_complete,
+    by_cluster=True,
+    sections=Sections(
+        build=_build,
+        facts=_facts,
+        apart=lambda material, name: name != material.score_field and name in _scores(),
+        graded=_graded,
+        replaces=("setup", "truncation", "tokens", "time", "metrics"),
+    ),
+    exports={"results": Export(_export, "compressed no sessions (context-bench compress run does); --format jsonl has its rows")},
+    judges="context_bench.compression.command.run:judges_again",
+)

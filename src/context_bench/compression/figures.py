@@ -1,0 +1,307 @@
+"""What the rows of a run over probes come to: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.compression.drift import Asked, Drift, drift
+from context_bench.compression.losses import losses
+from context_bench.compression.probes.probe import PROBE_TYPES
+from context_bench.core.numbers import real
+from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in
+from context_bench.core.rowfacts import score
+from context_bench.core.rubric import HIGHEST, default_rubric
+from context_bench.memory.figures import Scored, estimate
+from context_bench.stats.components import Components, Observation, components
+from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
+from context_bench.stats.retention import Lift, RetentionIndex, lifts, retention_index, rubric_level
+
+#: Scores from 0 to 5; all others are from 0 to 1.
+_RATINGS = re.compile(r"rubric_overall|probe_rating|rubric_.*")
+_TAIL = re.compile(r"(?:~\d+)?(?:/(\d+))?$")
+
+
+@dataclass(slots=True)
+class Own:
+    """What the rows of one system say."""
+
+    system: str
+    role: ArmRole = CANDIDATE
+    scores: Scored = field(default_factory=Scored)
+    contradictions: Scored = field(default_factory=Scored)
+    dimensions: dict[str, Scored] = field(default_factory=dict)
+    observed: list[Observation] = field(default_factory=list)
+    places: dict[Hashable, tuple[Hashable, int]] = field(default_factory=dict)  # question → probe without cycle, cycle
+    sizes: dict[Hashable, tuple[float, float]] = field(default_factory=dict)  # question → tokens before, after
+    groups: dict[Hashable, list[tuple[float, float, Hashable]]] = field(default_factory=dict)
+    seconds: dict[Hashable, float] = field(default_factory=dict)  # group → of the compressor
+
+    def add(self, row: EvalRow, metric: str, dimensions: Sequence[str]) -> None:
+        """Take one row in."""
+        key: Hashable = (row.dataset, str(row.example_id))
+        label = str(row.example_id)
+        found = _TAIL.search(label)
+        base, replicate = (label[: found.start()], found[1] or "1") if found else (label, "1")
+        if (value := score(row, metric)) is not None:
+            self.scores.add(row, value)
+            self.places[key] = ((row.dataset, base, replicate), int(real(row.metadata.get("cycle")) or 1))
+            self.observed.append(Observation(row.cluster, replicate, (base, row.metadata.get("cycle")), row.trial, 0, value))
+        if (value := score(row, "probe_contradiction")) is not None:
+            self.contradictions.add(row, value)
+        for name in dimensions:
+            if (value := score(row, name)) is not None:
+                self.dimensions.setdefault(name, Scored()).add(row, value)
+        self._size(row, key)
+
+    def _size(self, row: EvalRow, key: Hashable) -> None:
+        before, after = (real(row.metadata.get(name)) for name in ("tokens_before", "tokens_after"))
+        if before is not None and after is not None and not row.failed:
+            self.sizes[key] = before, after
+            if row.trial == 0:
+                self.groups.setdefault(row.group, []).append((before, after, row.cluster))
+        if (seconds := real(row.metadata.get("compress_seconds"))) is not None:
+            self.seconds[row.group] = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Tokens of the history before and after, means over compressions. `keep`: Σ after / Σ before; `keep_mean`: mean of each one's own.
+    `fold` = 1 / keep. The two keeps rank systems differently where sessions differ in length, so both are told.
+    """
+
+    before: float
+    after: float
+    keep: Mapping[str, float | None]
+    keep_mean: Mapping[str, float | None]
+    fold: float | None
+    compressions: int
+
+
+def add_compression(
+    result: Result, about: Mapping[str, Any], answers: Iterable[tuple[EvalRow, Example | None, Example]] | None = None
+) -> None:
+    """Fill in `result.compression`. `about`: `compression` of the run's manifest; `answers`: rows with what was asked and
+    answered, for what became of the facts.
+    """
+    metric = score_field_of(result)
+    seed = (result.manifest.get("options") or {}).get("seed") or 0
+    margin = next((each.margin for each in result.comparisons), None)
+    result.compression = figures(result.rows, metric, margin=margin, seed=seed, roles=roles_in(result.manifest, result.summary)) | {
+        "about": dict(about)
+    }
+    for each in result.lifts:
+        result.compression["systems"][each.system]["lift"] = plain(each)
+    if answers is not None:
+        found = losses(answers)
+        for system, told in found.items():
+            if system in result.compression["systems"]:
+                if not told.kinds:
+                    continue
+                own = {"asked": sum(each.asked for each in told.kinds.values()), "shares": told.shares(), "kinds": told.kinds}
+                own |= {"shown": told.shown, "rows": told.rows, "left_out": told.left_out}
+                result.compression["systems"][system] |= plain({"losses": own, "prefix_kept": told.prefix_kept})
+
+
+def score_field_of(result: Result) -> str:
+    """The score that verdicts are about."""
+    places = (result.manifest, result.manifest.get("margin") or {}, result.manifest.get("options") or {})
+    told = next((place["score_field"] for place in places if isinstance(place.get("score_field"), str)), None)
+    return told or "probe_score"
+
+
+def figures(
+    rows: Iterable[EvalRow],
+    metric: str = "probe_score",
+    *,
+    margin: float | None = None,
+    seed: int = 0,
+    roles: Mapping[str, ArmRole] | None = None,
+) -> dict[str, Any]:
+    """All figures as JSON values: by system under `systems`, then `curves`, `bd_rates`, `front`. What cannot be said is absent."""
+    dimensions = [dimension.id for dimension in default_rubric().dimensions]
+    found: dict[str, Own] = {}
+    for row in rows:
+        found.setdefault(row.system, Own(row.system, (roles or {}).get(row.system, CANDIDATE))).add(row, metric, dimensions)
+    scale = HIGHEST if _RATINGS.fullmatch(metric) else 1.0
+    told = {name: _of_system(own, found, scale, seed) for name, own in found.items()}
+    for each in _lifts(found, metric, margin, seed):
+        told[each.system]["lift"] = plain(each)
+    sized = _families(found)
+    return {
+        "score_field": metric,
+        "scale": scale,
+        "systems": told,
+        "curves": plain(rate_curves(*sized, seed=seed)) if sized else [],
+        "bd_rates": [
+            {"system": one, "other": other, "percent": rate} for (one, other), rate in (bd_rates(sized[0]) if sized else {}).items()
+        ],
+        "front": _front(found, seed),
+    }
+
+
+def _of_system(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> dict[str, Any]:
+    kinds = sorted(set(own.scores.kinds.values()), key=lambda kind: (PROBE_TYPES.index(kind) if kind in PROBE_TYPES else 9, kind))
+    told = {
+        "score": _mean(own.scores, None, scale),
+        "types": {kind: {"score": _mean(own.scores, kind, scale), "retention": _index(own, found, scale, seed, kind)} for kind in kinds},
+        "contradictions": own.contradictions.mean(),
+        "retention": _index(own, found, scale, seed),
+        "size": _size(own, seed),
+        "compress_seconds": sorted(own.seconds.values())[len(own.seconds) // 2] if own.seconds else None,
+        "rubric": _rubric(own, seed),
+        "drift": _drift(own, found, scale, seed),
+        "variance": _variance(own),
+    }
+    return {name: value for name, value in plain(told).items() if value not in ({}, [])}
+
+
+def _mean(scores: Scored, kind: str | None, scale: float) -> Any:
+    chosen = {key: value for key, value in scores.values.items() if kind is None or scores.kinds[key] == kind}
+    return estimate(list(chosen.values()), [scores.clusters[key] for key in chosen], high=scale) if chosen else None
+
+
+def _end(found: Mapping[str, Own], kinds: tuple[str, ...]) -> Own | None:
+    """The arm with all of the history, or with none of it."""
+    names = (of_kind({name: own.role for name, own in found.items()}, kind) for kind in kinds)
+    return next((found[name] for name in names if name is not None), None)
+
+
+def _sized(found: Mapping[str, Own], kind: str, of: str) -> Own | None:
+    """The arm of this kind in the size of another."""
+    return next((own for own in found.values() if own.role.kind == kind and own.role.of == of), None)
+
+
+def _index(own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: str | None = None) -> RetentionIndex | None:
+    full, none = _end(found, WHOLE), _end(found, NOTHING)
+    if full is None or none is None or own in (full, none):
+        return None
+    values = [each.scores.values for each in (own, full, none)]
+    shared = [key for key in values[0] if key in values[1] and key in values[2] and kind in (None, own.scores.kinds[key])]
+    one, most, least = ([value[key] for key in shared] for value in values)
+    return retention_index(one, most, least, [own.scores.clusters[key] for key in shared], scale=scale, seed=seed)
+
+
+def _lifts(found: Mapping[str, Own], metric: str, margin: float | None, seed: int) -> list[Comparison]:
+    pairs = []
+    for name, own in found.items():
+        cut = _sized(found, "head_tail", name)
+        if cut is None:
+            continue
+        bad = [each for each in (_end(found, NOTHING), _sized(found, "random_drop", name)) if each is not None]
+        values = [each.scores.values for each in (own, cut, *bad)]
+        shared = [key for key in values[0] if all(key in value for value in values)]
+        one, other, *known = ([value[key] for key in shared] for value in values)
+        if shared:
+            clusters = [own.scores.clusters[key] for key in shared]
+            pairs.append(Lift(name, cut.system, one, other, clusters, dict(zip((each.system for each in bad), known, strict=True))))
+    return lifts(pairs, metric=metric, margin=margin, seed=seed)
+
+
+def _size(own: Own, seed: int) -> Size | None:
+    """Over compressions, not over probes: a point with many probes is compressed once."""
+    from context_bench.stats.bootstrap import ratios
+
+    each = [
+        (_average(b for b, _, _ in group), _average(a for _, a, _ in group), group[0][2])
+        for _, group in sorted(own.groups.items(), key=str)
+    ]
+    if not each or not any(before for before, _, _ in each):
+        return None
+    told = ratios([after for _, after, _ in each], [before for before, _, _ in each], [cluster for *_, cluster in each], seed=seed)
+    return Size(
+        _average(before for before, _, _ in each),
+        _average(after for _, after, _ in each),
+        {"value": told.of_sums, "low": told.of_sums_low, "high": told.of_sums_high},
+        {"value": told.mean, "low": told.mean_low, "high": told.mean_high},
+        1 / told.of_sums if told.of_sums else None,
+        len(each),
+    )
+
+
+def _average(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known)
+
+
+def _rubric(own: Own, seed: int) -> Any:
+    if not own.dimensions:
+        return None
+    by = {name: scored.values for name, scored in own.dimensions.items()}
+    clusters: dict[Hashable, Hashable] = {}
+    for scored in own.dimensions.values():
+        clusters |= scored.clusters
+    probes = [{name: values[key] for name, values in by.items() if key in values} for key in clusters]
+    return rubric_level(probes, list(clusters.values()), seed=seed)
+
+
+def _asked(own: Own | None) -> list[Asked]:
+    if own is None:
+        return []
+    values, contradicts = own.scores.values, own.contradictions.values
+    return [Asked(probe, own.scores.clusters[key], cycle, values[key], contradicts.get(key)) for key, (probe, cycle) in own.places.items()]
+
+
+def _drift(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> Drift | None:
+    if max((cycle for _, cycle in own.places.values()), default=1) < 2:
+        return None
+    return drift(_asked(own), _asked(_end(found, WHOLE)), _asked(_end(found, NOTHING)), scale=scale, seed=seed)
+
+
+def _variance(own: Own) -> Components | None:
+    """Only where something was repeated: with single draws everything is the sessions'."""
+    replicated = len({one.compression for one in own.observed}) > 1 or len({one.answer for one in own.observed}) > 1
+    return components(own.observed) if replicated else None
+
+
+def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[float], list[Hashable]] | None:
+    """Systems by family on the probes that all of them and full history have."""
+    full = _end(found, WHOLE)
+    families: dict[str, list[Own]] = {}
+    for name, own in found.items():
+        if not own.role.is_control:
+            families.setdefault(family_of(name), []).append(own)
+    several = [own for each in families.values() if len(each) > 1 for own in each]
+    if full is None or not several:
+        return None
+    values = {own.system: own.scores.values for own in [full, *several]}
+    shared = [key for key in values[full.system] if all(key in by for by in values.values()) and all(key in own.sizes for own in several)]
+    sized = {
+        name: [
+            Sized(
+                own.system,
+                [values[own.system][key] for key in shared],
+                [own.sizes[key][0] for key in shared],
+                [own.sizes[key][1] for key in shared],
+            )
+            for own in each
+        ]
+        for name, each in families.items()
+        if len(each) > 1
+    }
+    return (sized, [values[full.system][key] for key in shared], [full.scores.clusters[key] for key in shared]) if shared else None
+
+
+def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
+    """Who is best in tokens kept and score together, and in what share of redrawn sessions. The noise floor, full again, aside."""
+    from context_bench.stats.pareto import front_shares
+
+    chosen = [own for own in found.values() if own.role.role != "noise_floor"]
+    values = [own.scores.values for own in chosen]
+    shared = [
+        key
+        for key in (sorted(values[0], key=str) if values else ())
+        if all(key in v and key in own.sizes for v, own in zip(values, chosen, strict=True))
+    ]
+    if len(chosen) < 2 or not shared or not sum(chosen[0].sizes[key][0] for key in shared):
+        return {}
+    tops = [[[own.sizes[key][1] for key in shared], [-value[key] for key in shared]] for own, value in zip(chosen, values, strict=True)]
+    bottoms = [[[own.sizes[key][0] for key in shared], [1.0] * len(shared)] for own in chosen]
+    told = front_shares(tops, bottoms, [chosen[0].scores.clusters[key] for key in shared], resamples=2_000, seed=seed)
+    return {
+        own.system: {"front": on, "share": share if told.clusters > 1 else None}
+        for own, on, share in zip(chosen, told.front, told.share, strict=True)
+    }

@@ -1,0 +1,1 @@
+"""Compressors as systems of a run."""

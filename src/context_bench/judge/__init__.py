@@ -1,0 +1,1 @@
+"""Models as judges: prompts, ratings, pairs, audits and calibration."""

@@ -1,0 +1,1 @@
+"""Cortex's evaluation harness, kept compatible."""

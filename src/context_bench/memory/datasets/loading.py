@@ -1,0 +1,338 @@
+"""From the name of memory data, as typed, to its examples."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Any
+
+from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.records import Example
+from context_bench.datasets.examples import tidy
+from context_bench.datasets.loaded import LoadedDataset
+from context_bench.memory.datasets.formats import shapes, sniff
+from context_bench.memory.datasets.haystacks import Dirt, Distinct, Document, Haystack, Question
+from context_bench.memory.datasets.overlays import Overlay, read_overlay
+from context_bench.memory.datasets.sources import PUBLISHED, Source, local, published
+from context_bench.memory.protocol import conversation, packed
+
+LAB = "bundled:recall-lab"
+FILES = "memory:"  # before a path, where a path alone means an ordinary dataset
+
+
+def load_memory(
+    spec: str, *, n: int | None = None, qa_types: Iterable[str] | None = None, seed: int = 0, overlay: str | None = None
+) -> LoadedDataset:
+    """Find memory data and make it ready: conversations to be remembered, with questions.
+
+    `spec`: `locomo[:preprocessed]`, `longmemeval[:s|m|oracle]`, `dmr`, `beam[:100K|500K|1M|10M]`, `convomem[:KIND]`,
+    `memoryagentbench[:SPLIT]`, `bundled:recall-lab[:…]`, or a file or folder of one's own, whose format is told by what it holds.
+    `n`: at most so many haystacks (conversations), the first that have a question left after `qa_types` and `overlay`. `qa_types`: only
+    questions of whose type, category or "abstention" (unanswerable) one of these is a part. `overlay`: see there.
+    `seed` matters to the lab only. Raises `BadInput` rather than give nothing, `UnknownName`, `PreflightFailed`; all at once.
+    """
+    if n is not None and n < 0:
+        raise BadInput(f"n is {n}; expected the number of conversations wanted")
+    if spec == LAB or spec.startswith(f"{LAB}:"):
+        return _lab(spec, n, qa_types, seed, overlay)
+    return _opened(spec, n=n, wanted=_wanted(qa_types), overlay=overlay)
+
+
+def memory_examples(spec: str, *, n: int | None, seed: int) -> LoadedDataset:
+    """The same data for ordinary runs, where `n` counts examples and the whole conversation is the context."""
+    if spec == LAB or spec.startswith(f"{LAB}:"):
+        from context_bench.memory.datasets import recall_lab
+
+        made = recall_lab.lab(spec[len(LAB) + 1 :], seed=seed)
+        return LoadedDataset(spec, LAB, ["answer"], True, lambda: islice(made.examples(), n), lambda: made.facts(n))
+    return _opened(spec, n=None, limit=n)
+
+
+def memory_names() -> list[str]:
+    """Every name that `load_memory` takes besides files and folders."""
+    return [*sorted(PUBLISHED), LAB]
+
+
+def is_memory(spec: str) -> bool:
+    """Is this the name of memory data (or `memory:PATH`)?"""
+    return spec.startswith((FILES, f"{LAB}:")) or spec == LAB or spec.partition(":")[0] in PUBLISHED
+
+
+def about_memory(name: str) -> dict[str, Any]:
+    """What is known of it without reading it, as `datasets.describe` tells it."""
+    if name.startswith(LAB):
+        from context_bench.memory.datasets import recall_lab
+
+        return recall_lab.about()
+    known = PUBLISHED[name.partition(":")[0]]
+    told: dict[str, Any] = {
+        "name": known.name,
+        "about": known.about,
+        "source": known.source(),
+        "configs": list(known.configs),
+        "config": known.config,
+    }
+    told |= {"licence": known.licence, "citation": known.citation, "size": known.size, "evaluators": list(known.evaluators)}
+    revision = next((part.revision for parts in known.configs.values() for part in parts if part.revision), None)
+    return {**{key: value for key, value in told.items() if value}, "revision": revision, "has_context": True, "memory": True}
+
+
+def summary_line(manifest: dict[str, Any]) -> str:
+    """One line of what was read, for the screen: how much, how many of each type, and what had to be mended."""
+    counts = manifest.get("counts")
+    if not counts:
+        return ""
+    codes = counts.get("categories", {})
+    types = [f"{name}{f' (category {codes[name]})' if name in codes else ''} {n:,}" for name, n in counts["types"].items()]
+    text = f"{counts['haystacks']:,} conversations, {counts['items']:,} items, {counts['questions']:,} questions: {', '.join(types)}"
+    if manifest.get("dirt"):
+        text += f". Data: {', '.join(f'{n:,} {what}' for what, n in manifest['dirt'].items())}"
+    return f"{text}."
+
+
+def _lab(spec: str, n: int | None, qa_types: Iterable[str] | None, seed: int, overlay: str | None) -> LoadedDataset:
+    from context_bench.memory.datasets import recall_lab
+
+    if overlay:
+        raise BadInput(f"{LAB} is made, not labelled: it takes no overlay")
+    return recall_lab.load_lab(spec[len(LAB) + 1 :], n=n, qa_types=qa_types, seed=seed)
+
+
+def _opened(
+    spec: str, *, n: int | None, limit: int | None = None, wanted: tuple[str, ...] = (), overlay: str | None = None
+) -> LoadedDataset:
+    name, source, evaluators, base = _found(spec)
+    reading = _Reading(name, source, n, limit, wanted, read_overlay(overlay, base) if overlay else None)
+    reading.check()
+    return LoadedDataset(name, base, evaluators, True, reading.examples, reading.facts)
+
+
+def _found(spec: str) -> tuple[str, Source, list[str], str]:
+    """(name, source, evaluators, what an overlay calls it)."""
+    base, _, config = spec.partition(":")
+    if base in PUBLISHED:
+        known = PUBLISHED[base]
+        return spec, published(known, config or None), list(known.evaluators), base
+    path = spec.removeprefix(FILES)
+    if not re.search(r"[./\\]", path):
+        raise UnknownName("memory dataset", spec, [*memory_names(), "./FILE.json", "./FOLDER"])
+    return spec, local(path), ["answer", "multiple_choice"], path.rpartition("/")[2]
+
+
+def _wanted(qa_types: Iterable[str] | None) -> tuple[str, ...]:
+    return tuple(_plain(each) for each in qa_types or () if each.strip())
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_]+", "-", word.strip().lower())
+
+
+def _of_type(question: Question, wanted: Sequence[str]) -> bool:
+    if not wanted:
+        return True
+    words = [_plain(question.type), *(["abstention"] if not question.answerable else [])]
+    return any(each in word for each in wanted for word in words) or (question.category or "").lower() in wanted
+
+
+@dataclass
+class _Counts:
+    """What one reading came across."""
+
+    haystacks: int = 0
+    items: int = 0
+    questions: int = 0
+    unanswerable: int = 0
+    with_evidence: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    seen_types: Counter[str] = field(default_factory=Counter)  # of all questions, wanted or not
+    categories: dict[str, str] = field(default_factory=dict)
+    formats: set[str] = field(default_factory=set)
+    dirt: Dirt = field(default_factory=Dirt)
+    overlay: Overlay | None = None
+
+    def take(self, haystack: Haystack) -> None:
+        self.haystacks += 1
+        self.items += len(haystack.items)
+        for question in haystack.questions:
+            self.questions += 1
+            self.unanswerable += not question.answerable
+            self.with_evidence += bool(question.evidence)
+            self.types[question.type] += 1
+            if question.category and question.category.isdigit():
+                self.categories[question.type] = question.category
+
+
+@dataclass
+class _Reading:
+    """One choice of haystacks and questions from a source: at most `n` haystacks and `limit` questions."""
+
+    name: str
+    source: Source
+    n: int | None
+    limit: int | None
+    wanted: tuple[str, ...]
+    overlay: Overlay | None
+    _counted: _Counts | None = None
+
+    def check(self) -> None:
+        """Raise `BadInput` now if there is nothing to ask."""
+        if 0 in (self.n, self.limit):
+            return
+        counts = self._fresh()
+        if next(self._haystacks(counts), None) is not None:
+            return
+        types = ", ".join(f"{name} ({n})" for name, n in counts.seen_types.items())
+        if counts.seen_types:
+            why = f"no question of type {', '.join(self.wanted)}" if self.wanted else "no question left by the overlay"
+            raise BadInput(f"{self.name}: {why}; its types are: {types}")
+        raise BadInput(f"{self.name} holds no question on anything to remember. Known shapes:\n{shapes()}")
+
+    def examples(self) -> Iterator[Example]:
+        counts = self._fresh()
+        for haystack in self._haystacks(counts):
+            yield from _examples(haystack, self.name)
+        self._counted = counts
+
+    def facts(self) -> dict[str, Any]:
+        if self._counted is None:
+            fresh = self._fresh()
+            for _ in self._haystacks(fresh):
+                pass
+            self._counted = fresh
+        found = self._counted
+        told = self.source.facts()
+        notes = [*told.pop("notes", [])]
+        counts: dict[str, Any] = {
+            "haystacks": found.haystacks,
+            "items": found.items,
+            "questions": found.questions,
+            "unanswerable": found.unanswerable,
+        }
+        counts |= {"with_evidence": found.with_evidence, "types": dict(sorted(found.types.items()))}
+        if found.categories:
+            counts["categories"] = found.categories
+        told |= {"formats": sorted(found.formats), "counts": counts, "dirt": dict(sorted(found.dirt.counts.items()))}
+        if self.source.skipped:
+            notes.append(f"{len(self.source.skipped)} files of no known shape were left aside ({', '.join(self.source.skipped[:3])})")
+        if self.wanted:
+            told["qa_types"] = list(self.wanted)
+        if found.overlay:
+            told["overlay"] = found.overlay.facts(self.source.sha256s(), complete=self.n is None and self.limit is None)
+            notes.append(_overlaid(told["overlay"]))
+        if line := summary_line(told):
+            notes.append(line)
+        return {**told, "note": " ".join(note if note.endswith(".") else f"{note}." for note in notes)}
+
+    def _fresh(self) -> _Counts:
+        return _Counts(overlay=self.overlay.anew() if self.overlay else None)
+
+    def _haystacks(self, counts: _Counts) -> Iterator[Haystack]:
+        """Haystacks with the questions that are wanted, names made distinct."""
+        haystack_name = Distinct(counts.dirt, "conversations whose id was used before")
+        question_name = Distinct(counts.dirt, "questions whose id was used before")
+        hint = (self.limit if self.n is None else self.n) if not self.wanted and not self.overlay else None
+        made = _in_turn([_read(stream, counts) for stream in self.source.streams(hint)])
+        for haystack in made if 0 not in (self.n, self.limit) else ():
+            if not haystack.items:
+                counts.dirt.add("conversations without a turn, left out")
+                continue
+            haystack.id = haystack_name(haystack.id)
+            left = None if self.limit is None else self.limit - counts.questions
+            haystack.questions = list(islice(self._questions(haystack, counts, question_name), left))
+            if not haystack.questions:
+                continue
+            counts.take(haystack)
+            yield haystack
+            if counts.haystacks == self.n or counts.questions == self.limit:
+                return
+
+    def _questions(self, haystack: Haystack, counts: _Counts, distinct: Distinct) -> Iterator[Question]:
+        for question in haystack.questions:
+            if not question.text.strip():
+                counts.dirt.add("questions without text, left out")
+                continue
+            changed = counts.overlay.apply(question, haystack.items) if counts.overlay else question
+            counts.seen_types[question.type] += 1
+            if changed is None or not _of_type(changed, self.wanted):
+                continue
+            if changed.answerable and not changed.answers and not changed.rubric:
+                counts.dirt.add("questions without an answer")
+            yield replace(changed, id=distinct(changed.id))
+
+
+def _overlaid(facts: dict[str, Any]) -> str:
+    text = f"overlay {facts['name']}: {len(facts['excluded'])} questions left out, {len(facts['corrected'])} corrected"
+    if facts.get("not_found"):
+        text += f", {len(facts['not_found'])} not found"
+    return f"{text}; WARNING: {facts['warning']}" if facts.get("warning") else text
+
+
+def _read(documents: Iterator[Document], counts: _Counts) -> Iterator[Haystack]:
+    """Haystacks of the documents of one part; what follows a document of one format is of the same."""
+    first = next(documents, None)
+    while first is not None:
+        format_ = sniff(first.value)
+        if format_ is None:
+            raise BadInput(f"{first.where} has none of the shapes known here. Known shapes:\n{shapes()}")
+        counts.formats.add(format_.name)
+        run = _Run(documents, first)
+        yield from format_.read(run.alike(format_.sniff), counts.dirt)
+        first = run.other
+
+
+class _Run:
+    """Documents for as long as they are of one shape."""
+
+    def __init__(self, documents: Iterator[Document], first: Document) -> None:
+        self._documents = chain([first], documents)
+        self.other: Document | None = None
+
+    def alike(self, fits: Any) -> Iterator[Document]:
+        for document in self._documents:
+            if not fits(document.value):
+                self.other = document
+                return
+            yield document
+
+
+def _in_turn(streams: Sequence[Iterator[Haystack]]) -> Iterator[Haystack]:
+    """One of each, again and again, until all have ended."""
+    left = list(streams)
+    while left:
+        still = []
+        for stream in left:
+            if (found := next(stream, None)) is not None:
+                yield found
+                still.append(stream)
+        left = still
+
+
+def _examples(haystack: Haystack, dataset: str) -> Iterator[Example]:
+    """Its questions as examples, which all share one text of the items and one of the conversation."""
+    items, context = packed(haystack.items), conversation(haystack.items)
+    for question in haystack.questions:
+        fields: dict[str, Any] = {
+            "id": question.id,
+            "context": context,
+            "question": question.text,
+            "answer": question.answers[0] if question.answers else None,
+            "answers": list(question.answers) if len(question.answers) > 1 else None,
+            "qa_type": question.type,
+            "group": haystack.id,
+            "cluster": haystack.id,
+            "items": items,
+            "evidence": list(question.evidence) or None,
+            "evidence_sessions": list(question.sessions) or None,
+            "answerable": question.answerable,
+            "asked": question.asked,
+            "granularity": haystack.granularity,
+            "category": question.category,
+            "choices": dict(question.choices) if question.choices else None,
+            "correct_letter": question.correct,
+            "rubric": list(question.rubric) or None,
+            "trap": question.trap,
+        }
+        yield tidy(fields, 0, dataset, f"{dataset}, question {question.id}")

@@ -1,0 +1,168 @@
+"""What a memory found against the evidence of the question."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from context_bench.core.errors import BadInput
+from context_bench.core.records import Example
+from context_bench.memory import ranking as measure
+from context_bench.memory.protocol import unpacking
+
+_LONG = 3  # turns from which a hit that is a whole session can no longer be taken for a pair of turns
+
+
+class Retrieval:
+    """`hit_at_K`, `recall_at_K`, `all_at_K`, `precision_at_K`, `precision_of_returned_at_K`, `ndcg_at_K`, `mrr`, `map` of the ranked
+    `hits` against `evidence` (ids of items), and `recall_at_B_tokens`, `all_at_B_tokens` of the longest first part with at most `B` tokens,
+    each hit's `tokens` as the system counted them; definitions in `core.retrieval`. `evidence_recall`: recall of everything that was
+    given, for memories that do not keep to `k`. `evidence_items`, `evidence_found`: how many ids of evidence there are, and how many any
+    hit covers.
+
+    `session_hit_at_K`, `session_recall_at_K`, … say the same of sessions, of `evidence_sessions` or the evidence's own: never mixed with
+    items. They are the only ones where just the sessions are known, and for hits that are whole sessions (three turns or more): those are
+    scored at their own size. Not applicable where no evidence is known, and where hits do not say what they come from (`provenance`
+    "none"). An unanswerable question counts if its dataset names evidence, as LoCoMo does for its adversarial ones.
+    """
+
+    name = "retrieval"
+    version = "1"
+    needs = ("evidence",)
+
+    def __init__(self, ks: Sequence[int] = (1, 5, 10), budgets: Sequence[int] = ()) -> None:
+        if not ks or any(number < 1 for number in (*ks, *budgets)):
+            raise BadInput(f"retrieval is scored at numbers of hits and tokens from 1 on, not ks={tuple(ks)}, budgets={tuple(budgets)}")
+        self.ks, self.budgets = tuple(sorted(set(ks))), tuple(sorted(set(budgets)))
+        last = self.ks[-1]
+        # What reports take for the one that matters comes first.
+        names = [f"recall_at_{last}", *(f"{kind}_at_{k}" for k in self.ks for kind in (*_AT_K, *_AT_K_ITEMS)), "mrr", "map"]
+        names += [f"{kind}_at_{budget}_tokens" for budget in self.budgets for kind in ("recall", "all")]
+        sessions = [f"session_{kind}_at_{k}" for k in self.ks for kind in _AT_K]
+        sessions += [
+            "session_mrr",
+            "session_evidence_recall",
+            *(f"session_{kind}_at_{budget}_tokens" for budget in self.budgets for kind in ("recall", "all")),
+        ]
+        self.fields = tuple(dict.fromkeys([*names, *sessions, "evidence_recall", "evidence_items", "evidence_found"]))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the numbers depend on."""
+        return {"class": "Retrieval", "version": self.version, "ks": list(self.ks), "budgets": list(self.budgets)}
+
+    def applies(self, example: Example, output: Example) -> bool:
+        """Evidence is known, and the hits say what they come from."""
+        return why_not(example, output) is None
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        if why_not(original, processed) is not None:
+            return {}
+        sought = _Sought.of(original, processed)
+        hits = [frozenset(_strings(hit.get("source_ids"))) for hit in processed["hits"]]
+        tokens = [_tokens(hit) for hit in processed["hits"]]
+        found: dict[str, float] = {}
+        if sought.items:
+            found |= self._measures(sought.items, hits, tokens)
+            for k in self.ks:
+                found[f"precision_at_{k}"] = measure.precision_at(sought.items, hits, k)
+                found[f"precision_of_returned_at_{k}"] = measure.precision_at(sought.items, hits, k, of_returned=True)
+            found["map"] = measure.average_precision(sought.items, hits)
+            found["evidence_items"] = float(len(sought.items))
+            found["evidence_found"] = float(len(sought.items & frozenset().union(*hits)))
+        if sought.sessions:
+            of_sessions = [frozenset(sought.session_of[one] for one in ids if one in sought.session_of) for ids in hits]
+            found |= {f"session_{name}": value for name, value in self._measures(sought.sessions, of_sessions, tokens).items()}
+        return found
+
+    def _measures(self, gold: frozenset[str], hits: list[frozenset[str]], tokens: list[int | None]) -> dict[str, float]:
+        found = {f"{kind}_at_{k}": at(gold, hits, k) for k in self.ks for kind, at in _AT_K.items()}
+        found["mrr"] = measure.reciprocal_rank(gold, hits)
+        found["evidence_recall"] = measure.recall_at(gold, hits, max(1, len(hits)))
+        known = [count for count in tokens if count is not None]
+        for budget in self.budgets if len(known) == len(hits) else ():
+            first = hits[: measure.within(known, budget)]
+            depth = max(1, len(first))
+            found[f"recall_at_{budget}_tokens"] = measure.recall_at(gold, first, depth)
+            found[f"all_at_{budget}_tokens"] = measure.all_at(gold, first, depth)
+        return found
+
+
+_AT_K = {"hit": measure.hit_at, "recall": measure.recall_at, "all": measure.all_at, "ndcg": measure.ndcg_at}
+_AT_K_ITEMS = ("precision", "precision_of_returned")
+
+
+def why_not(example: Example, output: Example) -> str | None:
+    """Why a row has no retrieval scores, as a report counts it; `None` if it has."""
+    if not isinstance(output.get("hits"), list):
+        return "the system searches nothing that could be seen"
+    if not _strings(example.get("evidence")) and not _strings(example.get("evidence_sessions")):
+        return "no evidence is known"
+    hits = output["hits"]
+    if any(not isinstance(hit, Mapping) for hit in hits):
+        return "hits without sources"
+    if output.get("provenance") == "none" or (hits and not any(_strings(hit.get("source_ids")) for hit in hits)):
+        return "hits do not say what they come from"
+    sought = _Sought.of(example, output)
+    return None if sought.items or sought.sessions else "hits are whole sessions, and the evidence's sessions are not known"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """The evidence at the sizes at which these hits can be scored; empty = not at this size."""
+
+    items: frozenset[str]
+    sessions: frozenset[str]
+    session_of: Mapping[str, str]  # id of an item, or of a session, → id of its session; a view: there may be 100,000 items
+
+    @classmethod
+    def of(cls, example: Example, output: Example) -> _Sought:
+        items = frozenset(_strings(example.get("evidence")))
+        session_of: Mapping[str, str]
+        session_of, sizes = _sittings(example.get("items"))
+        sessions = frozenset(_strings(example.get("evidence_sessions")))
+        if not sessions and items and all(one in session_of for one in items):
+            sessions = frozenset(session_of[one] for one in items)
+        if sessions:
+            session_of = ChainMap(session_of, {one: one for one in (*sizes, *sessions)})
+        return cls(frozenset() if _whole_sessions(output, session_of, sizes) else items, sessions, session_of)
+
+
+def _whole_sessions(output: Example, session_of: Mapping[str, str], sizes: Mapping[str, int]) -> bool:
+    """Whether the memory's items were sessions: as it says, or by a hit that has all turns of a long one."""
+    said = output.get("granularity")
+    if isinstance(said, str):
+        return said == "session"
+    for hit in output["hits"]:
+        ids = set(_strings(hit.get("source_ids")))
+        sittings = {session_of.get(one, "") for one in ids}
+        if len(ids) >= _LONG and len(sittings) == 1 and sizes.get(sittings.pop()) == len(ids):
+            return True
+    return False
+
+
+@lru_cache(maxsize=4)
+def _sittings(packed: Any) -> tuple[dict[str, str], dict[str, int]]:
+    """Item → session, and session → number of its items. Of the items nothing else is held: about 13 MB for 100,000."""
+    session_of: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    names: dict[str, str] = {}  # one text for a session, not one an item
+    for item in unpacking(packed) if isinstance(packed, str) else ():
+        if item.session is not None:
+            session_of[item.id] = names.setdefault(item.session, item.session)
+    for session in session_of.values():
+        sizes[session] = sizes.get(session, 0) + 1
+    return session_of, sizes
+
+
+def _strings(value: Any) -> list[str]:
+    """Ids as texts; numbers count as their digits."""
+    found = value if isinstance(value, list | tuple | set | frozenset) else [value] if value is not None else []
+    return [str(one) for one in found if isinstance(one, str | int) and str(one)]
+
+
+def _tokens(hit: Mapping[str, Any]) -> int | None:
+    count = hit.get("tokens")
+    return count if isinstance(count, int) and count >= 0 else None

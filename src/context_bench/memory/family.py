@@ -1,0 +1,158 @@
+"""The record of the family *memory*: what memories find of the conversations that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from context_bench.core.families import Command, Datasets, Export, Family, Sections
+from context_bench.core.records import EvalRow, Result, SetupRecord
+
+if TYPE_CHECKING:
+    from context_bench.datasets.loaded import LoadedDataset
+
+__all__ = ["FAMILY"]
+
+#: Scores that only runs of memories have.
+_SCORES = frozenset(("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k"))
+#: The scores that the sections on memories show.
+_APART = _SCORES | {
+    *("evidence_items", "context_share", "search_seconds", "answer_seconds", "overhead_seconds"),
+    *("abstention_recall", "needless_abstention", "evidence_recall", "session_evidence_recall"),
+    *("near_duplicate_share", "duplicate_source_share", "recall_loop_share", "query_echo_share"),
+    *("current_at_1", "as_of_at_1", "current_above_stale", "stale_over_current", "answer_stale"),
+}
+
+
+def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) -> tuple[list[str], list[str]]:
+    """The sentences that stand above the numbers of a memory run, and those about dirt in its data."""
+    from context_bench.core.roles import roles_in
+    from context_bench.memory.notes import dirt_note, memory_notes
+
+    def rows(system: str) -> Iterator[EvalRow]:
+        return (row for row in result.rows if row.system == system)
+
+    threshold = result.manifest.get("options", {}).get("threshold", 0.7)
+    by_system = {name: rows(name) for name in result.summary}
+    roles = roles_in(result.manifest, result.summary)
+    above = memory_notes(by_system, about, score_field=score_field, setups=result.setups, threshold=threshold, roles=roles)
+    dirt = [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
+    return [*above, *([about["judge"]] if about.get("judge") else [])], dirt
+
+
+def _setup_totals(records: Sequence[SetupRecord]) -> dict[str, float]:
+    from context_bench.memory.figures import setup_figures
+
+    return setup_figures(records)
+
+
+def _build(material: Any) -> list[Any]:
+    from context_bench.memory.sections import memory
+
+    return list(memory(material))
+
+
+def _apart(material: Any, name: str) -> bool:
+    from context_bench.core.ranks import of_rank
+
+    by_type = name.startswith(f"{material.score_field}_") and name not in material.found.score_names
+    return by_type or name in _APART or of_rank(name)
+
+
+def _below(result: Any) -> str:
+    """The table by kind of question."""
+    from context_bench.memory.sections import per_qa_type
+
+    field = (result.manifest.get("margin") or {}).get("score_field") or "f1"
+    return f"\n{found}" if (found := per_qa_type(result.summary, field)) else ""
+
+
+def _export(result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any) -> None:
+    """For each question what was found, with its evidence, the answer and the scores."""
+    import json
+
+    from context_bench import __version__
+    from context_bench.memory.export import memory_summary
+
+    names = systems or list(dict.fromkeys(name for cell in result.manifest["cells"] for name in cell["systems"]))
+    found = [memory_summary(result, name, answers(name), __version__) for name in names]
+    stream.write(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _owns(name: str) -> bool:
+    from context_bench.memory.datasets import is_memory
+
+    return is_memory(name)
+
+
+def _load(name: str, n: int | None, seed: int) -> LoadedDataset:
+    from context_bench.memory.datasets import memory_examples
+
+    return memory_examples(name, n=n, seed=seed)
+
+
+def _names() -> list[str]:
+    from context_bench.memory.datasets import memory_names
+
+    return memory_names()
+
+
+def _describe(name: str) -> dict[str, Any]:
+    from context_bench.memory.datasets import about_memory
+
+    return about_memory(name)
+
+
+FAMILY = Family(
+    name="memory",
+    manifest_key="memory",
+    commands={
+        "memory": Command(
+            "context_bench.memory.command.app:app", "Measure memories: run, doctor, ops, audit.", after="agent", default="run"
+        ),
+    },
+    datasets=Datasets("memory:", _owns, _load, _names, _describe),
+    evaluators={
+        "abstention": "context_bench.memory.evaluators.abstention:Abstention",
+        "answer_variants": "context_bench.evaluators.answer_variants:AnswerVariants",
+        "false_memory": "context_bench.memory.evaluators.false_memory_rate:FalseMemoryRate",
+        "locomo": "context_bench.memory.evaluators.locomo:LocomoOfficial",
+        "memory_judge": "context_bench.memory.evaluators.memory_judge:MemoryJudge",
+        "memory_use": "context_bench.memory.evaluators.memory_use:MemoryUse",
+        "retrieval": "context_bench.memory.evaluators.retrieval:Retrieval",
+        "updates": "context_bench.memory.evaluators.updates:Updates",
+    },
+    metrics={
+        "abstention": "context_bench.memory.metrics.abstention_rates:AbstentionRates",
+        "memory_cost": "context_bench.memory.metrics.memory_cost:MemoryCost",
+        "memory_spread": "context_bench.memory.metrics.memory_spread:MemorySpread",
+    },
+    notes=_notes,
+    setup_totals=_setup_totals,
+    in_order=frozenset(("full_context", "oracle")),  # what they hand over is in the order of the conversation
+    by_cluster=True,
+    named_controls=True,
+    sections=Sections(
+        build=_build,
+        belongs=lambda material: not _SCORES.isdisjoint(material.found.score_names),
+        shown=frozenset(
+            (
+                *(
+                    f"{amount}_{label}"
+                    for amount in ("search", "search_first", "answer", "overhead")
+                    for label in ("p50", "p95", "p99", "n")
+                ),
+                *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
+                *(f"ingest_{amount}" for amount in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
+                *(f"spread_{amount}" for amount in ("trials", "found", "score", "same_hits", "same_answer")),
+                *("same_hits", "same_answers"),
+                *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
+                *("abstention_precision", "abstention_recall", "abstention_f1", "abstention_f1_always", "coverage", "answered_accuracy"),
+            )
+        ),
+        apart=_apart,
+        alone="--floors runs what it can be compared with",
+        below=_below,
+    ),
+    exports={"memory": Export(_export, "measured no memories (context-bench memory does); --format json has what it found", newline=True)},
+)

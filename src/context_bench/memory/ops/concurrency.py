@@ -1,0 +1,324 @@
+"""Many writers, many readers, one memory: nothing lost, doubled, torn or out of order.
+
+Every writer is a thread of its own (a task, if the memory is async) and stores a numbered series, waiting for each acknowledgement; readers
+ask meanwhile for what was acknowledged. lost: acknowledged and not found at the end. duplicated: found more often than stored. torn: found,
+but not whole. out of order: number n is found while n − 1, acknowledged earlier, is not; or a writer's series comes back in another order
+than one writer's does; or not the last of its updates is what stays. visibility delay: from the acknowledgement until a reader's first
+search that found it came back (an upper bound). Positive control: one writer alone, the same way, loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from context_bench.memory.ops._calls import Lane
+from context_bench.memory.ops._facts import whole
+from context_bench.memory.ops._room import Room
+from context_bench.memory.ops.report import Sheet, percentile, share
+from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+WRITERS, READERS = 4, 2
+_EACH = 12
+_UPDATES = 4
+_VISIBLE = 2.0  # seconds after which something acknowledged counts as not visible to a reader
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """One of a writer's series."""
+
+    writer: str
+    number: int
+    item: Item
+    word: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What came of a series: the acknowledged notes in order, and the receipts."""
+
+    notes: list[_Note] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _State:
+    """What the memory gives back at the end."""
+
+    lost: list[str] = field(default_factory=list)
+    duplicated: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)  # ids of receipts that name something else
+    shuffled: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What readers saw meanwhile."""
+
+    searches: int = 0
+    delays: list[float] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    backwards: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+
+async def probe(room: Room, sheet: Sheet) -> None:
+    """One writer alone; then all of them with readers; then the state; then updates."""
+    room.needs("search")
+    memory = await room.place()
+    each = room.times(_EACH, 3)
+    alone, kept = _series(room, "solo", each), [_series(room, f"writer{number}", each) for number in range(WRITERS)]
+    single = _Kept()
+    await _write(room, memory, alone, single, Lane(room.deadline))
+    await room.flush(memory)
+    before = await _state(room, memory, [single])
+    done = [_Kept() for _ in kept]
+    seen = _Seen()
+    await _together(room, memory, kept, done, seen)
+    await room.flush(memory)
+    _judged(sheet, before, await _state(room, memory, done), single, done)
+    _watched(sheet, seen, before, single)
+    async with sheet.guard("last update stays"):
+        await _updates(room, sheet, memory)
+
+
+# --- writing ---
+
+
+def _series(room: Room, writer: str, number: int) -> list[_Note]:
+    notes = []
+    for count in range(1, number + 1):
+        word = room.facts.word()
+        text = f"Logbook of {writer}, entry {word}: begun by the harbour at dawn and finished at the mill, sealed {word[::-1]}."
+        notes.append(_Note(writer, count, Item(f"{writer}-{count}", text, time=f"2024-05-01T00:{count // 60:02}:{count % 60:02}"), word))
+    return notes
+
+
+async def _write(room: Room, memory: Memory, notes: Sequence[_Note], kept: _Kept, lane: Lane) -> None:
+    try:
+        for note in notes:
+            (receipt,) = await room.add(memory, [note.item], lane)
+            if receipt.error is not None:
+                kept.refused.append(f"{note.item.id}: {receipt.error}")
+                continue
+            kept.receipts.append(receipt)
+            kept.notes.append(note)
+    finally:
+        lane.close()
+
+
+async def _together(room: Room, memory: Memory, notes: Sequence[Sequence[_Note]], done: Sequence[_Kept], seen: _Seen) -> None:
+    over = asyncio.Event()
+    readers = [asyncio.create_task(_read(room, memory, number, done, seen, over)) for number in range(READERS)]
+    try:
+        async with asyncio.TaskGroup() as writers:
+            for series, kept in zip(notes, done, strict=True):
+                writers.create_task(_write(room, memory, series, kept, Lane(room.deadline)))
+    except ExceptionGroup as several:  # one of them says enough
+        raise several.exceptions[0] from None
+    finally:
+        over.set()
+        await asyncio.gather(*readers)
+
+
+async def _read(room: Room, memory: Memory, number: int, done: Sequence[_Kept], seen: _Seen, over: asyncio.Event) -> None:
+    """Ask for what was acknowledged last, until the writers are done."""
+    lane, pick = Lane(room.deadline), random.Random(f"{room.seed}/{number}")
+    try:
+        while not over.is_set():
+            series = pick.choice(done).notes
+            if not series:
+                await room.clock.sleep(0.001)
+                continue
+            at = len(series) - 1
+            await _look(room, memory, series[at], series[at - 1] if at else None, seen, lane)
+    except Exception as error:  # told as something seen, or the writers' own findings would be lost
+        seen.unseen.append(f"a search failed: {type(error).__name__}: {error}")
+    finally:
+        lane.close()
+
+
+async def _look(room: Room, memory: Memory, note: _Note, earlier: _Note | None, seen: _Seen, lane: Lane) -> None:
+    begun = room.clock.monotonic()
+    while True:
+        hits = await room.search(memory, note.item.text, lane=lane)
+        seen.searches += 1
+        mine = [hit for hit in hits if note.word in hit.text]
+        after = room.clock.monotonic() - begun
+        if mine:
+            seen.delays.append(after)
+            break
+        if after > _VISIBLE:
+            seen.unseen.append(f"{note.item.id} was not found {_VISIBLE:g} s after its acknowledgement")
+            return
+        await room.clock.sleep(0.002)
+    if not whole(note.item.text, mine):
+        seen.torn.append(f"{note.item.id} was found as {mine[0].text!r}")
+    if earlier is not None:
+        seen.searches += 1
+        if not any(earlier.word in hit.text for hit in await room.search(memory, earlier.item.text, lane=lane)):
+            seen.backwards.append(f"{note.item.id} was found and {earlier.item.id}, acknowledged before it, was not")
+
+
+# --- judging ---
+
+
+async def _state(room: Room, memory: Memory, kept: Sequence[_Kept]) -> _State:
+    state = _State()
+    for series in kept:
+        for note, receipt in zip(series.notes, series.receipts, strict=True):
+            _one(note, receipt, await room.search(memory, note.item.text), state)
+        if series.notes:
+            await _order(room, memory, series, state)
+    return state
+
+
+def _one(note: _Note, receipt: Receipt, hits: Sequence[Hit], state: _State) -> None:
+    mine = [hit for hit in hits if note.word in hit.text]
+    name = note.item.id
+    if not mine:
+        state.lost.append(f"{name} was acknowledged and is not found")
+        return
+    if len(mine) > 1:
+        state.duplicated.append(f"{name} was found {len(mine)} times")
+    if not whole(note.item.text, mine):
+        state.torn.append(f"{name} was found as {mine[0].text!r}")
+    named = {hit.memory_id for hit in mine if hit.memory_id is not None}
+    sources = {source for hit in mine for source in hit.source_ids}
+    if (receipt.memory_id is not None and named and receipt.memory_id not in named) or (sources and name not in sources):
+        state.mixed.append(f"{name} has the receipt {receipt.memory_id!r}; found as {sorted(named)}, of {sorted(sources)}")
+
+
+async def _order(room: Room, memory: Memory, series: _Kept, state: _State) -> None:
+    """Ask for the whole series in words that fit each of it alike: the order in which one memory shows what ties."""
+    writer = series.notes[0].writer
+    hits = await room.search(memory, f"Logbook of {writer}", 8 * len(series.notes))
+    numbers = [note.number for hit in hits for note in series.notes if note.word in hit.text]
+    if numbers != sorted(numbers):
+        state.shuffled.append(f"{writer}: {numbers}")
+
+
+def _judged(sheet: Sheet, before: _State, after: _State, single: _Kept, done: Sequence[_Kept]) -> None:
+    acknowledged = sum(len(kept.notes) for kept in done)
+    refused = [text for kept in done for text in kept.refused]
+    numbers = {"writers": WRITERS, "acknowledged": acknowledged, "refused": len(refused)}
+    control = bool(single.notes) and not before.lost
+    proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
+    sheet.test(
+        "lost",
+        not after.lost,
+        f"{len(after.lost)} of {acknowledged} acknowledged are not found",
+        {**numbers, "lost": len(after.lost), "share": share(len(after.lost), acknowledged)},
+        after.lost,
+        control=control and acknowledged > 0,
+        proof=proof,
+    )
+    for name, what, wrong, already in (
+        ("duplicated", "were found more than once", after.duplicated, before.duplicated),
+        ("torn", "were not found whole", after.torn, before.torn),
+        ("receipts", "are not what their receipt names", after.mixed, before.mixed),
+    ):
+        if already:
+            sheet.without(name, f"so it is with one writer alone: {already[0]}")
+            continue
+        sheet.test(name, not wrong, f"{len(wrong)} of {acknowledged} {what}", {name: len(wrong)}, wrong, control=control, proof=proof)
+    if before.shuffled:
+        sheet.without("order", "one writer's series alone does not come back in the order of its writing")
+    else:
+        sheet.test(
+            "order",
+            not after.shuffled,
+            f"{len(after.shuffled)} of {WRITERS} series come back in another order than that of their writing",
+            {"series": WRITERS, "out_of_order": len(after.shuffled)},
+            after.shuffled,
+            control=control,
+            proof="one writer's series alone comes back in its order",
+        )
+
+
+def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
+    found = len(seen.delays)
+    control = bool(single.notes) and not before.lost
+    proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
+    numbers = {
+        "readers": READERS,
+        "searches": seen.searches,
+        "found": found,
+        **{f"delay_p{round(100 * of)}": percentile(seen.delays, of) for of in (0.5, 0.95, 0.99)},
+    }
+    sheet.test(
+        "visible",
+        not seen.unseen,
+        f"{len(seen.unseen)} times something acknowledged was not found within {_VISIBLE:g} s by a reader",
+        {**numbers, "unseen": len(seen.unseen)},
+        seen.unseen,
+        control=control,
+        proof=proof,
+    )
+    sheet.test(
+        "order of appearance",
+        not seen.backwards,
+        f"{len(seen.backwards)} times something was found before what had been acknowledged earlier",
+        {"out_of_order": len(seen.backwards)},
+        seen.backwards,
+        control=control,
+        proof=proof,
+    )
+    if before.torn:
+        sheet.without("torn while writing", "one writer's notes alone do not come back whole")
+    else:
+        wrong = seen.torn
+        sheet.test(
+            "torn while writing",
+            not wrong,
+            f"{len(wrong)} of {found} were not found whole",
+            {"torn": len(wrong)},
+            wrong,
+            control=control,
+            proof=proof,
+        )
+
+
+# --- updates ---
+
+
+async def _updates(room: Room, sheet: Sheet, memory: Memory) -> None:
+    """Every writer changes a thing of its own again and again: the last change stays."""
+    if not room.has("update"):
+        raise NotSupported("the memory does not offer update")
+    facts = room.facts.facts(WRITERS)
+    receipts = await room.store(memory, [fact.item() for fact in facts])
+    words = [[room.facts.word() for _ in range(_UPDATES)] for _ in facts]
+    before = await room.found(memory, facts)
+    names = [(await room.ids_of(memory, receipt, fact.text, fact.word))[0] for fact, receipt in zip(facts, receipts, strict=True)]
+
+    async def change(number: int) -> None:
+        lane = Lane(room.deadline)
+        try:
+            for word in words[number]:
+                await lane.call(getattr(memory, "update"), names[number], facts[number].told(word))  # noqa: B009
+        finally:
+            lane.close()
+
+    await asyncio.gather(*(change(number) for number in range(len(facts))))
+    await room.flush(memory)
+    wrong = []
+    for fact, told in zip(facts, words, strict=True):
+        hits = await room.search(memory, fact.question)
+        now = [word for word in (fact.word, *told) if any(word in hit.text.lower() for hit in hits)]
+        if now != told[-1:]:
+            wrong.append(f"{fact.question} last told {told[-1]!r}, found {now}")
+    sheet.test(
+        "last update stays",
+        not wrong,
+        f"{len(wrong)} of {len(facts)} things do not say what they were last changed to",
+        {"things": len(facts), "updates": _UPDATES, "wrong": len(wrong)},
+        wrong,
+        control=len(before) == len(facts),
+        proof=f"{len(before)} of {len(facts)} things were found before they were changed",
+    )

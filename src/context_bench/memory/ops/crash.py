@@ -1,0 +1,232 @@
+"""What was acknowledged survives kill -9.
+
+A child process stores items one by one and kills itself in the instruction after the n-th acknowledgement, for many n; then the memory is
+opened here and all that was acknowledged is looked up by its exact text. Kills at random moments find little: what acknowledges before
+it commits is mostly caught up by then. Some more kills come a little later, while the next item is being written: what is there then has to
+be whole. Positive control: a child that closes the memory properly loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.errors import SystemFailed, TimedOut
+from context_bench.memory.ops._facts import whole
+from context_bench.memory.ops._room import Room
+from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.protocol import Item, Memory, NotSupported
+
+_KILLS, _LATER = 12, 4  # right after an acknowledgement; a moment after one
+_ITEMS = 16
+_START = 30.0  # seconds in which a child gets going, beside the deadline of its calls
+
+
+@dataclass(slots=True)
+class _Ended:
+    """How a child ended and what it had been told was stored."""
+
+    status: int
+    acknowledged: list[str]
+    errors: str
+    memory_ids: list[str | None]
+
+
+@dataclass(slots=True)
+class _Lost:
+    """What is missing or broken after some kills."""
+
+    kills: int = 0
+    acknowledged: int = 0
+    missing: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+
+async def probe(room: Room, sheet: Sheet) -> None:
+    """One child that ends well, many that are killed."""
+    room.needs("search", "persistent")
+    if not hasattr(os, "fork"):
+        raise NotSupported("this system cannot fork processes")
+    if room.spec is None:
+        raise NotSupported("a child process needs a spec to make the memory from, and this memory was given as an object")
+    pick = random.Random(f"crash/{room.seed}")
+    await room.close()  # the children have the store for themselves; some stores allow but one process
+    async with _Nursery(room) as nursery:
+        control, intact = await _ended_well(room, nursery)
+        for name, kills, delays in (
+            ("killed after an acknowledgement", room.times(_KILLS), (0.0,)),
+            ("killed while writing", room.times(_LATER, 1), (0.001, 0.003, 0.006, 0.01)),
+        ):
+            async with sheet.guard(name):
+                lost = _Lost()
+                for _ in range(kills):
+                    items = _items(room)
+                    await _killed(room, nursery, items, pick.randint(1, len(items) - 2), pick.choice(delays), lost)
+                _told(sheet, name, lost, control, intact)
+    await room.enter()
+
+
+def _items(room: Room) -> list[Item]:
+    return [
+        room.handed(Item(room.facts.word(), room.facts.long(600, room.facts.word(), room.facts.word())))
+        for _ in range(max(4, room.times(_ITEMS)))
+    ]
+
+
+async def _ended_well(room: Room, nursery: _Nursery) -> tuple[str, bool | None]:
+    """What a child that is not killed leaves behind: what is wrong with it ("" = nothing), and whether texts come back whole."""
+    items, lost = _items(room)[:4], _Lost()
+    ended = await nursery.run(items, 0, 0.0, "well")
+    if ended.status != 0:
+        return f"a child that is not killed ended with status {ended.status}: {ended.errors or 'no message'}", None
+    if not ended.acknowledged:
+        return "a child that is not killed got nothing acknowledged", None
+    await _looked_up(room, items, ended, "well", lost)
+    return "; ".join(lost.missing[:1]), not lost.torn
+
+
+async def _killed(room: Room, nursery: _Nursery, items: Sequence[Item], after: int, delay: float, lost: _Lost) -> None:
+    label = f"kill{room.facts.word()}"
+    ended = await nursery.run(items, after, delay, label)
+    if ended.status != -signal.SIGKILL:
+        raise RuntimeError(f"the child ended with status {ended.status} before it could be killed: {ended.errors or 'no message'}")
+    lost.kills += 1
+    lost.acknowledged += len(ended.acknowledged)
+    await _looked_up(room, items, ended, label, lost)
+
+
+async def _looked_up(room: Room, items: Sequence[Item], ended: _Ended, label: str, lost: _Lost) -> None:
+    await room.enter()
+    try:
+        memory: Memory = await room.place(label)
+        room.note(ended.memory_ids)
+        for item in items[: len(ended.acknowledged) + 2]:  # more cannot have been begun
+            head, tail = _ends(item)
+            hits = [hit for hit in await room.search(memory, item.text) if head in hit.text or tail in hit.text]
+            room.note(hit.memory_id for hit in hits)
+            if not hits and item.id in ended.acknowledged:
+                lost.missing.append(f"item {items.index(item) + 1} of {len(ended.acknowledged)} acknowledged is gone")
+            elif hits and not whole(item.text, hits):
+                lost.torn.append(f"item {items.index(item) + 1} came back as {hits[0].text!r}")
+    finally:
+        await room.close()
+
+
+def _ends(item: Item) -> tuple[str, str]:
+    """The first and the last word that only this item has."""
+    first, last = item.text.split(".")[0], item.text.rstrip(".").rsplit(".", 1)[1]
+    return first.split()[-1], last.split()[-1]
+
+
+def _told(sheet: Sheet, name: str, lost: _Lost, control: str, intact: bool | None) -> None:
+    proof = control or "a child that closes the memory loses nothing"
+    sheet.test(
+        name,
+        not lost.missing,
+        f"{len(lost.missing)} of {lost.acknowledged} acknowledged things are gone after {lost.kills} kills",
+        {
+            "kills": lost.kills,
+            "acknowledged": lost.acknowledged,
+            "missing": len(lost.missing),
+            "share": share(len(lost.missing), lost.acknowledged),
+        },
+        lost.missing,
+        control=not control and lost.acknowledged > 0,
+        proof=proof,
+    )
+    if intact is False:
+        sheet.without(f"{name}: torn", "texts do not come back whole without a kill either")
+        return
+    sheet.test(
+        f"{name}: torn",
+        not lost.torn,
+        f"{len(lost.torn)} things are there in part",
+        {"torn": len(lost.torn)},
+        lost.torn,
+        control=not control,
+        proof=proof,
+    )
+
+
+# --- the child ---
+
+
+class _Nursery:
+    """A process that starts a child for each order and tells how it ended. It opens nothing itself."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._process: asyncio.subprocess.Process | None = None
+        self._child: int | None = None
+
+    async def __aenter__(self) -> _Nursery:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", f"{__package__}.child"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what can be imported here can be there
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        process = self._process
+        assert process is not None
+        for group in (self._child, process.pid if process.returncode is None else None):
+            if group is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+    async def run(self, items: Sequence[Item], after: int, delay: float, label: str) -> _Ended:
+        """Have a child store the items; `TimedOut` if it does not end."""
+        room, process = self._room, self._process
+        assert process is not None
+        assert process.stdin is not None
+        order = {
+            "spec": room.spec,
+            "namespace": room.name_of(label) if room.has("namespaces") else None,
+            "items": [{"id": item.id, "text": item.text} for item in items],
+            "die_after": after,
+            "delay": delay,
+        }
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        limit = _START + room.deadline
+        try:
+            async with asyncio.timeout(limit):
+                return await self._told(process)
+        except TimeoutError:
+            raise TimedOut(f"storing {len(items)} items in a child process had not ended after {limit:g} s") from None
+
+    async def _told(self, process: asyncio.subprocess.Process) -> _Ended:
+        acknowledged: list[str] = []
+        memory_ids: list[str | None] = []
+        errors = ""
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            try:
+                told: dict[str, Any] = json.loads(line)
+            except ValueError:  # the memory itself wrote something
+                continue
+            if "pid" in told:
+                self._child = int(told["pid"])
+            elif "id" in told:
+                acknowledged.append(str(told["id"]))
+                memory_ids.append(told.get("memory_id"))
+            elif "error" in told:
+                errors = str(told["error"])[:300]
+            elif "status" in told:
+                self._child = None
+                return _Ended(int(told["status"]), acknowledged, errors, memory_ids)
+        raise SystemFailed("the process that starts the children ended")

@@ -1,0 +1,421 @@
+"""What a memory does to what it is given: what of it can be found, what it takes to keep it, and whether calls come back in time and tell
+the truth.
+
+write loss = 1 − (distinct ids that can be found by their exact text) ÷ (ids acknowledged). Bytes and items are the memory's own `stats()`,
+or the size of the files that it names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from context_bench.core.calling import method
+from context_bench.core.errors import TimedOut, describe
+from context_bench.memory.ops._calls import Lane
+from context_bench.memory.ops._facts import Fact, says
+from context_bench.memory.ops._room import Room
+from context_bench.memory.ops.report import Sheet, percentile, share
+from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+_STEPS = (25, 50, 100, 200)
+_LENGTHS = (256, 512, 1024, 4096, 16384)
+_KS = (1, 2, 3, 5, 10)
+_TWINS = 6
+_ECHOES = 6
+
+
+@dataclass(slots=True)
+class _Grown:
+    """What was stored, and what it took."""
+
+    facts: list[Fact] = field(default_factory=list)  # acknowledged
+    refused: list[str] = field(default_factory=list)
+    sizes: list[tuple[int, int | None, int | None]] = field(default_factory=list)  # turns, items, bytes
+    first: list[float] = field(default_factory=list)  # seconds of searches at the first size
+    last: list[float] = field(default_factory=list)  # … and at the last
+    found: int = 0
+    on_top: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+async def probe(room: Room, sheet: Sheet) -> None:
+    """Fill it step by step; then long texts, near twins, small k, nonsense, deadlines, and a fault."""
+    room.needs("search")
+    memory = await room.place()
+    grown = _Grown()
+    for name, step in (
+        ("write loss", _filled),
+        ("hits asked for", _within_k),
+        ("order of hits", _ordered),
+        ("long texts", _long),
+        ("near twins", _twins),
+        ("echo", _echo),
+        ("deadline", _deadline),
+        ("faults", _faults),  # last: the memory is closed after it
+    ):
+        async with sheet.guard(name):
+            await step(room, sheet, memory, grown)
+
+
+# --- filling ---
+
+
+async def _filled(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    stored = 0
+    for step in (room.times(number) for number in _STEPS):
+        facts = room.facts.facts(step - stored)
+        receipts = await room.store(memory, [fact.item() for fact in facts])
+        grown.facts += [fact for fact, receipt in zip(facts, receipts, strict=True) if receipt.error is None]
+        grown.refused += [f"{receipt.item_id}: {receipt.error}" for receipt in receipts if receipt.error is not None]
+        stored = step
+        grown.sizes.append((stored, *await _size(room, memory)))
+        times = grown.first if step == room.times(_STEPS[0]) else grown.last
+        times.clear()
+        for fact in grown.facts[:: max(1, len(grown.facts) // 20)]:
+            times.append(await _timed(room, memory, fact.question))
+    await _looked_up(room, memory, grown)
+    known = len(grown.facts)
+    sheet.test(
+        "write loss",
+        known > 0 and grown.found == known,
+        f"{known - grown.found} of {known} acknowledged things cannot be found by their own text",
+        {"acknowledged": known, "refused": len(grown.refused), "found": grown.found, "write_loss": share(known - grown.found, known)},
+        grown.lost or grown.refused,
+    )
+    _measures(sheet, grown)
+
+
+async def _looked_up(room: Room, memory: Memory, grown: _Grown) -> None:
+    for fact in grown.facts:
+        hits = await room.search(memory, fact.text)
+        mine = [hit for hit in hits if _of(hit, fact)]
+        grown.found += bool(mine)
+        grown.on_top += bool(mine) and _of(hits[0], fact)
+        if not mine:
+            grown.lost.append(fact.text)
+
+
+def _of(hit: Hit, fact: Fact) -> bool:
+    """Whether a hit is that fact's: by the id that it names, else by the word that only this fact has."""
+    return fact.id in hit.source_ids if hit.source_ids else fact.word in hit.text.lower()
+
+
+def _measures(sheet: Sheet, grown: _Grown) -> None:
+    numbers: dict[str, float | int | None] = {}
+    for turns, items, size in grown.sizes:
+        numbers |= {f"items_at_{turns}": items, f"bytes_at_{turns}": size}
+    turns, items, size = grown.sizes[-1]
+    given = sum(len(fact.text.encode()) for fact in grown.facts)
+    if items is not None or size is not None:
+        per = None if size is None else size / turns
+        sheet.measured(
+            "size",
+            f"after {turns} turns: {'unknown' if items is None else items} items, {'unknown' if size is None else size} bytes",
+            {**numbers, "bytes_per_turn": per, "bytes_per_byte_given": None if size is None or not given else size / given},
+        )
+    else:
+        sheet.without("size", "the memory tells neither its size nor its files")
+    first, last = percentile(grown.first, 0.5), percentile(grown.last, 0.5)
+    sheet.measured(
+        "search time",
+        f"the median search took {_ms(first)} at {grown.sizes[0][0]} turns and {_ms(last)} at {turns}",
+        {
+            "n": len(grown.last),
+            "p50_first": first,
+            "p50_last": last,
+            "p95_last": percentile(grown.last, 0.95),
+            "p99_last": percentile(grown.last, 0.99),
+            "growth": last / first if first and last is not None else None,
+        },
+    )
+    sheet.measured(
+        "rank of the exact text",
+        f"asked by its own text, a thing comes first {grown.on_top} times of {len(grown.facts)}",
+        {"first": share(grown.on_top, len(grown.facts))},
+    )
+
+
+async def _size(room: Room, memory: Memory) -> tuple[int | None, int | None]:
+    """Items and bytes, as far as they are told."""
+    told = await room.stats(memory)
+    items, size = ((told.get(name) if isinstance(told.get(name), int) else None) for name in ("items", "bytes"))
+    if size is None and (files := await room.files(memory)):
+        size = sum(path.stat().st_size for path in files if path.exists())
+    return items, size
+
+
+async def _timed(room: Room, memory: Memory, query: str) -> float:
+    begun = room.clock.monotonic()
+    await room.search(memory, query)
+    return room.clock.monotonic() - begun
+
+
+def _ms(seconds: float | None) -> str:
+    return "no time" if seconds is None else f"{1000 * seconds:.2f} ms"
+
+
+# --- hits ---
+
+
+async def _within_k(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    if getattr(memory, "ignores_k", False):
+        raise NotSupported("the memory says that it ignores k")
+    counts = {k: len(await room.search(memory, "Who opens the old place with the secret word?", k)) for k in _KS}
+    over = [f"{count} hits for k={k}" for k, count in counts.items() if count > k]
+    sheet.test(
+        "hits asked for",
+        not over,
+        f"{len(over)} of {len(counts)} searches gave more hits than asked for",
+        {f"hits_for_{k}": count for k, count in counts.items()},
+        over,
+        control=any(counts.values()),
+        proof=f"the question finds up to {max(counts.values())} things of {len(grown.facts)}",
+    )
+
+
+async def _ordered(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    room.needs("scores")
+    wrong, several = [], 0
+    for fact in grown.facts[:: max(1, len(grown.facts) // 10)]:
+        scores = [hit.score for hit in await room.search(memory, fact.question)]
+        several += len(scores) > 1
+        known = [score for score in scores if score is not None]
+        if len(known) != len(scores) or known != sorted(known, reverse=True):
+            wrong.append(f"{fact.question!r}: {scores}")
+    sheet.test(
+        "order of hits",
+        not wrong,
+        f"{len(wrong)} searches gave hits without a score, or not from the best down",
+        {"wrong": len(wrong)},
+        wrong,
+        control=several > 0,
+        proof=f"{several} searches gave more than one hit",
+    )
+
+
+# --- texts ---
+
+
+async def _long(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    texts = []
+    for length in _LENGTHS:
+        head, tail = room.facts.word(), room.facts.word()
+        texts.append((length, head, tail, Item(f"long{length}", room.facts.long(length, head, tail))))
+    receipts = await room.store(memory, [item for *_, item in texts])
+    refused = [f"{receipt.item_id}: {receipt.error}" for receipt in receipts if receipt.error is not None]
+    kept = [text for text, receipt in zip(texts, receipts, strict=True) if receipt.error is None]
+    cut, heads, longest, unfound = [], 0, 0, 0
+    for length, head, tail, _ in kept:
+        begun = await room.search(memory, f"The report opens with the word {head}.")
+        ended = await room.search(memory, f"The report closes with {tail}.")
+        heads += says(begun, head)
+        if says([*begun, *ended], tail):
+            longest = max(longest, length)
+        elif not says(begun, head):  # a matter of ranking: nothing shows that its end is lost
+            unfound += 1
+        else:
+            cut.append(f"of {length:,} characters the end is not found")
+    sheet.test(
+        "long texts",
+        not cut,
+        f"{len(cut)} of {len(kept)} long texts were acknowledged and have lost their end",
+        {"texts": len(kept), "refused": len(refused), "unfound": unfound, "cut": len(cut), "longest_whole": longest},
+        cut,
+        control=heads > 0,
+        proof=f"{heads} of {len(kept)} are found by how they begin"
+        + (f"; {len(refused)} were refused, which is no loss: {refused[0]}" if refused else ""),
+    )
+
+
+async def _twins(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    """Pairs of things that differ in one short word and are about two different cupboards."""
+    pairs = []
+    for number in range(room.times(_TWINS)):
+        word = room.facts.word()
+        text = (
+            f"In the {word} warehouse on the northern quay, behind the second row of blue barrels, cupboard {{}} holds the winter coats "
+            "of the night watch and the lamp oil for the whole of January."
+        )
+        pairs.append([Item(f"twin{number}{side}", text.format(name)) for side, name in (("a", "K4"), ("b", "K7"))])
+    receipts = await room.store(memory, [item for pair in pairs for item in pair])
+    good = {receipt.item_id for receipt in receipts if receipt.error is None}
+    lost, one = [], 0
+    for pair in pairs:
+        known = [item for item in pair if item.id in good]
+        found = [item for item in known if _says_exactly(await room.search(memory, item.text), item.text)]
+        one += bool(found)
+        lost += [item.text for item in known if item not in found]
+    sheet.test(
+        "near twins",
+        not lost,
+        f"{len(lost)} of {len(good)} acknowledged things that are nearly like another one are gone",
+        {"things": len(good), "lost": len(lost)},
+        lost,
+        control=one > 0,
+        proof=f"at least one of the two is found for {one} of {len(pairs)} pairs",
+    )
+
+
+def _says_exactly(hits: Sequence[Hit], text: str) -> bool:
+    """Whether a hit names this warehouse and this cupboard; in which words does not matter."""
+    words = text.split()
+    return any(words[2] in hit.text and words[words.index("cupboard") + 1] in hit.text for hit in hits)
+
+
+async def _echo(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    """Ask with words that nobody has ever stored: no hit may say them."""
+    echoed, known = [], 0
+    for fact in grown.facts[:_ECHOES]:
+        word = room.facts.word()
+        hits = await room.search(memory, fact.told(word))
+        if says(hits, word):
+            echoed.append(f"asked {fact.told(word)!r}, found the same")
+        known += says(await room.search(memory, fact.text), fact.word)
+    made = len(grown.facts[:_ECHOES])
+    sheet.test(
+        "echo",
+        not echoed,
+        f"{len(echoed)} of {made} searches gave back words that were in the question alone: what they find was never stored",
+        {"searches": made, "echoed": len(echoed)},
+        echoed,
+        control=known > 0,
+        proof=f"the same question with the stored word finds it {known} times of {made}",
+    )
+
+
+# --- time and faults ---
+
+
+async def _deadline(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    """Every call comes back in time, one way or the other. A call that does not is left behind and said to be `TimedOut`."""
+    late: list[str] = []
+    extra = room.handed(Item("deadline", room.facts.fact().text))
+    calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [("add", memory.add, ([extra],))]
+    calls += [("search", memory.search, (fact.question, room.k)) for fact in grown.facts[:10]]
+    flush = method(memory, "flush")
+    if flush is not None:
+        calls.append(("flush", flush, (room.deadline,)))
+    slowest = 0.0
+    for name, function, args in calls:
+        begun = room.clock.monotonic()
+        try:
+            found = await room.lane.call(function, *args)
+            if name == "add":
+                room.note(receipt.memory_id for receipt in found or () if isinstance(receipt, Receipt))
+        except TimedOut as error:
+            late.append(f"{name}: {describe(error)}")
+            if len(late) == 2:  # as sure as after all of them, and sooner
+                break
+        slowest = max(slowest, room.clock.monotonic() - begun)
+    sheet.test(
+        "deadline",
+        not late,
+        f"{len(late)} of {len(calls)} calls had not come back after {room.deadline:g} s",
+        {"calls": len(calls), "late": len(late), "deadline": room.deadline, "slowest": slowest},
+        late,
+        control=await _clock_works(),
+        proof="a call of ours that never comes back is noticed after 0.05 s",
+    )
+
+
+async def _clock_works() -> bool:
+    stuck, lane = threading.Event(), Lane(0.05)
+    try:
+        await lane.call(stuck.wait)
+    except TimedOut:
+        return True
+    finally:
+        stuck.set()
+        lane.close()
+    return False
+
+
+async def _faults(room: Room, sheet: Sheet, memory: Memory, grown: _Grown) -> None:
+    """A memory that cannot look must say so; to say that there is nothing is a lie."""
+    if not grown.facts:
+        raise NotSupported("nothing was acknowledged that could be asked for")
+    fact = grown.facts[-1]
+    before = await room.finds(memory, fact.text, fact.word)
+    proof = f"it was {'found' if before else 'NOT found'} before"
+    broken = method(memory, "fail_next", "inject_fault")
+    if broken is not None:
+        await room.lane.call(broken)
+        await _asked_broken(room, sheet, "fault in the backend", memory, fact, before, proof)
+    if not room.has("persistent"):
+        sheet.without("asked when closed", "what it held ends with it, so to find nothing is true then")
+    else:
+        base = room.base
+        await room.close()
+        try:
+            await _asked_broken(room, sheet, "asked when closed", memory, fact, before, proof)
+        finally:
+            if (close := method(base, "aclose", "close")) is not None:  # asking may have opened it again
+                with suppress(Exception):
+                    await room.lane.call(close)
+            await room.enter()
+    async with sheet.guard("damaged files"):
+        await _damaged(room, sheet, fact)
+
+
+async def _damaged(room: Room, sheet: Sheet, fact: Fact) -> None:
+    """Only where all files lie in our own folder: overwrite them, and open the memory again."""
+    memory = await room.place()
+    files = await room.files(memory)
+    own = room.own
+    if own is None or not files or not all(path.resolve().is_relative_to(own.resolve()) for path in files):
+        raise NotSupported("the memory's files are not known to lie in a folder of ours, so nothing was damaged")
+    before = await room.finds(memory, fact.text, fact.word)
+    proof = f"it was {'found' if before else 'NOT found'} in the whole files"
+    await room.close()
+    whole = {path: path.read_bytes() for path in _files_in(own)}
+    try:
+        for path, content in whole.items():
+            path.write_bytes(b"\x5a" * max(4096, len(content)))
+        try:
+            await room.enter()
+            memory = await room.place()
+        except TimedOut:
+            raise
+        except Exception as error:  # however it says so
+            _said(sheet, "damaged files", describe(error), before, proof)
+        else:
+            await _asked_broken(room, sheet, "damaged files", memory, fact, before, proof)
+    finally:
+        await room.drop()
+        for path in _files_in(own):
+            path.unlink()
+        for path, content in whole.items():
+            path.write_bytes(content)
+        await room.enter()
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def _asked_broken(room: Room, sheet: Sheet, name: str, memory: Memory, fact: Fact, before: bool, proof: str) -> None:
+    try:
+        hits = await room.search(memory, fact.text)
+    except TimedOut:
+        raise
+    except Exception as error:  # however it says so
+        _said(sheet, name, describe(error), before, proof)
+        return
+    silent = not says(hits, fact.word)
+    sheet.test(
+        name,
+        not silent,
+        f"it found {len(hits)} things and raised nothing, though what it holds could not be read" if silent else "it still finds it",
+        {"hits": len(hits)},
+        control=before,
+        proof=proof,
+    )
+
+
+def _said(sheet: Sheet, name: str, error: str, before: bool, proof: str) -> None:
+    sheet.test(name, True, f"it said so: {error[:160]}", control=before, proof=proof)

@@ -1,0 +1,227 @@
+"""Memories whose packages live in environments of their own, each served by a process of the Python that has it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from context_bench.core import numbers
+from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.errors import BadInput, BadReply, Failed, Refused, TimedOut, Unreachable
+from context_bench.core.tokens import utf8_safe
+from context_bench.llm.background import run_sync
+from context_bench.llm.embedder import DIMENSIONS
+from context_bench.llm.servers import ModelServer, ResponderError
+from context_bench.memory.protocol import Capability, Hit, Item, Receipt
+from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.embedding import bundled
+from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.request import WireRequest
+
+_PROGRAM = Path(__file__).parent / "worker" / "program.py"
+_FAREWELL = 5.0  # seconds in which a process may take its store away
+
+
+class _Embedder:
+    """The bundled embedder behind an OpenAI-compatible endpoint; it answers nothing else."""
+
+    name = "all-minilm-l6-v2"
+
+    async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Reply:
+        raise ResponderError(404, "this endpoint offers embeddings only; a memory that asks a model needs a relay")
+
+    async def embed(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(bundled().embed, texts)
+
+
+class Worker:
+    """The process of one memory: started at the first call, one call at a time, ended by `close`. It ends by itself when we do.
+
+    A call that takes longer than `timeout` seconds, or than the run or example has left, ends the process with `TimedOut`; the memories
+    in it are lost, and later calls say so. What the package raises is `Refused`, under the package's own name for it.
+    """
+
+    def __init__(self, kind: str, python: str, settings: Mapping[str, Any], keys: Mapping[str, str | None], timeout: float) -> None:
+        self.kind, self._python, self._settings, self._timeout, self._keys = kind, python, dict(settings), timeout, keys
+        self._lock = threading.Lock()
+        self._process: VendorProcess | None = None
+        self._server: ModelServer | None = None
+        self._lost: str | None = None
+        self._folder: str | None = None  # ours to take away; the process does it where we cannot, because we were killed
+
+    def call(self, what: str, **args: Any) -> Any:
+        """The result of the vendor's method."""
+        end = deadline(self._timeout)
+        if not self._lock.acquire(timeout=max(0.0, end - SYSTEM_CLOCK.monotonic())):
+            raise TimedOut(f"{self.kind}: {what} had to wait for other calls until no time was left")
+        try:
+            return self._asked(self._started(end), what, {"call": what, "args": args}, end)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the process and what it was given."""
+        with self._lock:
+            self._stop()
+
+    def _started(self, end: float) -> VendorProcess:
+        if self._lost is not None:
+            raise Unreachable(f"{self.kind}: its process has ended, and so has what it held: {self._lost}")
+        if self._process is not None:
+            return self._process
+        settings = dict(self._settings)
+        if settings["embeddings"] is None:
+            self._server = ModelServer(_Embedder(), keep=1)
+            run_sync(self._server.start())
+            settings["embeddings"] = f"{self._server.url}/v1"
+        if not settings.get("folder"):
+            self._folder = settings["folder"] = tempfile.mkdtemp(prefix="context-bench-memory-")
+        settings["keep"] = self._folder is None
+        settings["relay"] = settings["relay"] or settings["embeddings"]  # the package wants some address
+        try:
+            process = self._process = VendorProcess(self.kind, self._python, _PROGRAM, self._keys)
+            self._asked(process, "its start", settings, end)
+        except (Refused, Unreachable) as error:
+            self._stop(str(error))
+            raise Unreachable(f"{self.kind} could not be started: {error}") from None
+        return process
+
+    def _asked(self, process: VendorProcess, what: str, line: Mapping[str, Any], end: float) -> Any:
+        try:
+            return process.ask(what, line, end)
+        except Refused:
+            raise
+        except Failed as error:
+            self._stop(str(error))
+            raise type(error)(f"{error}; the memories that it held are lost") from None
+
+    def _stop(self, lost: str | None = None) -> None:
+        """End the process. `lost`: the reason, unless it was to end."""
+        process, self._process = self._process, None
+        self._lost = self._lost or lost
+        if process is not None:
+            process.close(_FAREWELL if lost is None else 0.0)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._server is not None:
+            server, self._server = self._server, None
+            run_sync(server.stop())
+
+
+class VendorMemory:
+    """A memory in a vendor's process. Namespaces share the process; the vendor keeps them apart by its own means. One call at a time.
+
+    `embedder`: "minilm" (the bundled one, free and offline) or "relay" (the relay's `/v1/embeddings`, with `embedding_model` of
+    `dimensions`). `python`: a Python that has the package.
+    """
+
+    vendor: Vendor
+    kind: str
+    capabilities: frozenset[Capability]
+    batch: int | None = 1
+    granularity = "turn"
+
+    def __init__(
+        self, settings: Mapping[str, Any], *, relay: str | None, api_key: str | None, embedder: str, python: str | None, timeout: float
+    ) -> None:
+        if embedder not in ("minilm", "relay"):
+            raise BadInput(f"{self.kind}: embedder is minilm (bundled) or relay, not {embedder!r}")
+        if embedder == "relay" and not relay:
+            raise BadInput(f"{self.kind}: embedder=relay needs a relay: give relay=URL, or --relay")
+        base = None if relay is None else versioned(relay)
+        own = {"embedding_model": _Embedder.name, "dimensions": DIMENSIONS} if embedder == "minilm" else {}
+        self.name = self.kind
+        self._embedder = embedder
+        self._settings = {**settings, **own, "relay": base, "embeddings": base if embedder == "relay" else None}
+        found = self.vendor.python(python)
+        self.version = self.vendor.version_in(found)
+        keys = {"RELAY": api_key, "EMBEDDINGS": api_key if embedder == "relay" else None}
+        self._worker = Worker(self.kind, found, self._settings, keys, timeout)
+        self._space, self._twin = "root", False
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What its hits depend on: the package's version among it, the address of the relay not."""
+        told = {name: value for name, value in self._settings.items() if name not in ("relay", "embeddings", "folder")}
+        return {"class": type(self).__name__, "package": self.vendor.package, "version": self.version, "embedder": self._embedder, **told}
+
+    def add(self, items: Sequence[Item]) -> list[Receipt]:
+        """Remember the items, one call each; what the package refuses is on the receipt."""
+        return [self._add(item) for item in items]
+
+    def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
+        """The best `k` hits, best first. The package cannot be told when a question is asked. A blank question finds nothing."""
+        if not query.strip() or k < 1:
+            return []
+        hits = self._call("search", query=_clean(query), k=k)
+        if not isinstance(hits, list):
+            raise BadReply(f"{self.kind}: its process answered a search with a {type(hits).__name__}; expected a list")
+        return [_hit(self.kind, found) for found in hits]
+
+    def delete(self, memory_id: str) -> bool:
+        """Forget one memory; whether there was one."""
+        return bool(self._call("delete", ident=memory_id))
+
+    def update(self, memory_id: str, text: str) -> bool:
+        """Other text for one memory; whether there was one."""
+        return bool(self._call("update", ident=memory_id, text=_clean(text)))
+
+    def delete_all(self) -> None:
+        """Forget everything of this namespace."""
+        self._call("delete_all")
+
+    def reset(self) -> None:
+        """The same as `delete_all`."""
+        self.delete_all()
+
+    def stats(self) -> dict[str, int]:
+        """`items` held, and the `bytes` of their texts."""
+        return dict(self._call("stats"))
+
+    def close(self) -> None:
+        """End the process, unless this is a twin of one that lives on."""
+        if not self._twin:
+            self._worker.close()
+
+    def _text(self, item: Item) -> str:
+        """What is remembered of an item."""
+        return spoken(item)
+
+    def _add(self, item: Item) -> Receipt:
+        told = {"text": _clean(self._text(item)), "role": item.role, "source_id": item.id, "time": item.time, "session": item.session}
+        try:
+            ids = self._call("add", item=told)
+        except Refused as error:
+            return Receipt(item.id, error=str(error))
+        if ids and not (isinstance(ids, list) and isinstance(ids[0], str)):
+            raise BadReply(f"{self.kind}: its process did not tell the ids of what it remembers; expected a list of texts")
+        return Receipt(item.id, ids[0] if ids else None)
+
+    def _call(self, what: str, **args: Any) -> Any:
+        return self._worker.call(what, space=self._space, **args)
+
+    def _renamed(self, name: str) -> None:
+        """Be the namespace `name`; a hash, because a vendor may refuse what is in a name."""
+        self._space, self._twin = "n" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32], True
+
+
+def _hit(kind: str, found: Any) -> Hit:
+    told = found if isinstance(found, Mapping) else {}
+    text, score = told.get("text"), numbers.score(told.get("score"))
+    ident, source, time = told.get("id"), told.get("source_id"), told.get("time")
+    if not isinstance(text, str) or any(each is not None and not isinstance(each, str) for each in (ident, source, time)):
+        raise BadReply(f"{kind}: its process told of a hit that is none; expected a text, and id, source_id and time as texts")
+    if score is None and told.get("score") is not None:
+        raise BadReply(f"{kind}: its process gave a hit the score {str(told['score'])[:60]!r}; expected a finite number")
+    return Hit(text, score, () if source is None else (source,), ident, time)
+
+
+def _clean(text: str) -> str:
+    return utf8_safe(text)

@@ -1,0 +1,91 @@
+"""From what a user writes to a memory: `bm25`, `embedding:recency=0.2`, `py:pkg.mod:Class`, `cli:…`, `http:…`, `mcp:…`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from context_bench.core.errors import BadInput, ContextBenchError, UnknownName
+from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
+from context_bench.core.registry import registry
+from context_bench.memory.protocol import Memory
+from context_bench.memory.systems import BUILTINS, SCHEMES
+from context_bench.memory.systems._fresh import separable
+from context_bench.memory.systems.adapting import as_memory
+
+
+def make_memory(
+    spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None, prices: Any = None, limiter: Any = None
+) -> Memory:
+    """The memory that `spec` names; an object is adapted as it is. A class of the user's whose instances can be neither separated nor
+    emptied is instantiated anew for each namespace.
+
+    What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered as
+    "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
+    """
+    if not isinstance(spec, str):
+        return as_memory(spec)
+    parsed = parse_spec(spec)
+    given = {"relay": relay, "model": model, "api_key": api_key, "prices": prices, "limiter": limiter}
+    if parsed.scheme in ("cli", "http", "mcp"):
+        if parsed.scheme not in SCHEMES:
+            raise BadInput(f"{spec!r}: {parsed.scheme}: is not a way to name a memory here")
+        return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
+    target = _target(parsed)
+    if isinstance(target, type) or inspect.isroutine(target):
+        ours = parsed.scheme != "py" and registry.find("memory", parsed.target) is None
+        return _made(target, parsed, given) if ours else separable(lambda: _made(target, parsed, given))
+    if parsed.options:
+        raise BadInput(f"{spec!r} is an object of type {type(target).__name__}, which takes no options")
+    return as_memory(target)
+
+
+def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -> Memory:
+    return as_memory(_called(target, spec, (), given))
+
+
+def calls_models(spec: Any) -> bool:
+    """Whether the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
+
+    A class or object says so by `own_calls`: true or false, or a function of the options. Those told in files do it where we cannot see.
+    """
+    if not isinstance(spec, str):
+        return bool(getattr(spec, "own_calls", False))
+    parsed = parse_spec(spec)
+    if parsed.scheme in ("cli", "http", "mcp"):
+        return False
+    own = getattr(_target(parsed), "own_calls", False)
+    return bool(own(parsed.options)) if callable(own) else bool(own)
+
+
+def _target(spec: PluginSpec) -> Any:
+    if spec.scheme == "py":
+        return load_object(spec.target)
+    found = registry.find("memory", spec.target) if spec.scheme == "name" else None
+    if found is not None:
+        return found
+    if spec.target not in BUILTINS:
+        raise UnknownName("memory", spec.target, [*BUILTINS, *registry.names("memory")])
+    return load_object(BUILTINS[spec.target])
+
+
+def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """What `make` makes of the options, and of what this command was given for everybody."""
+    hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
+    check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
+    taken = _parameters(make)
+    options = {name: value for name, value in given.items() if value is not None and name in taken} | spec.options
+    try:
+        return make(*first, **options)
+    except ContextBenchError:
+        raise
+    except TypeError as error:
+        raise BadInput(f"memory {spec.text!r} could not be made: {error}") from error
+
+
+def _parameters(make: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(make).parameters)
+    except (TypeError, ValueError):
+        return []

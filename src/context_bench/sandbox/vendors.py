@@ -1,0 +1,212 @@
+"""Packages that live in environments of their own: which Python has them, and a process of that Python that does their work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.errors import BadReply, MissingProgram, Refused, TimedOut, Unreachable
+from context_bench.core.jsontext import load_json
+from context_bench.core.ledger import current_ledger
+from context_bench.core.secrets import names_a_secret
+from context_bench.core.tokens import utf8_safe
+from context_bench.llm.redact import redact
+from context_bench.sandbox.program import LARGEST
+
+_CHECKOUT = Path(__file__).parents[3]
+#: Variables that would lead a package elsewhere than it is sent.
+_LEFT_OUT = ("OPENAI_API_BASE", "OPENAI_BASE_URL", "PYTHONPATH", "PYTHONHOME")
+_QUIET = {
+    "DO_NOT_TRACK": "1",
+    "HEADROOM_TELEMETRY": "0",
+    "HF_HUB_OFFLINE": "1",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+    "MEM0_TELEMETRY": "False",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A package: its name on the index, its environment's name in scripts/vendors.txt, the version tried here."""
+
+    package: str
+    home: str
+    tried: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that names a Python which has it."""
+        return f"CONTEXT_BENCH_{self.home.upper()}_PYTHON"
+
+    def python(self, given: str | None = None) -> str:
+        """The Python that has the package: the one given, the variable's, this one, the one of `make vendors`; else `MissingProgram`."""
+        named = given or os.environ.get(self.variable)
+        if named:
+            return named
+        with contextlib.suppress(PackageNotFoundError):
+            version(self.package)
+            return sys.executable
+        for place in (Path.cwd(), _CHECKOUT):
+            if (found := place / ".vendors" / self.home / "bin" / "python").exists():
+                return str(found)
+        raise MissingProgram(
+            f"{self.home!r} needs the package {self.package} ({self.tried} is the one tried here) in an environment of its own: "
+            f"`make vendors` in a checkout of context-bench makes it; or set {self.variable} to a Python that has it"
+        )
+
+    def version_in(self, python: str) -> str:
+        """The version that `python` has; `MissingProgram` if it has none or is no Python."""
+        return _version(self.package, python, self.variable)
+
+
+@cache
+def _version(package: str, python: str, variable: str) -> str:
+    command = [python, "-c", "import sys; from importlib.metadata import version; print(version(sys.argv[1]))", package]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingProgram(f"{python} cannot be run ({error}); it was to be the Python that has {package}: see {variable}") from None
+    if done.returncode != 0:
+        raise MissingProgram(f"{python} has no package {package}: run `make vendors`, or set {variable} to a Python that has it")
+    return done.stdout.strip()
+
+
+def deadline(timeout: float) -> float:
+    """The end of a call that may take `timeout` seconds, or what its run or example has left; on the monotonic clock."""
+    ledger, now = current_ledger(), SYSTEM_CLOCK.monotonic()
+    end = now + timeout
+    return end if ledger is None or ledger.deadline is None else min(end, ledger.deadline)
+
+
+def versioned(relay: str) -> str:
+    """The base URL of an OpenAI-compatible endpoint, with its `/v1`."""
+    base = relay.rstrip("/")
+    return base if base.endswith("/v1") else f"{base}/v1"
+
+
+class VendorProcess:
+    """A program run by a vendor's Python: one line of JSON in, one line `{"result": …}` or `{"error": …}` out, one at a time.
+
+    It gets an environment without the user's keys but `keys` (name → key, as `CONTEXT_BENCH_WORKER_<name>_KEY`), in a process group of
+    its own. A failure, more than `LARGEST` bytes in a line or a missed deadline ends it.
+    Not for several threads at once. Raises `Unreachable` if it cannot be started.
+    """
+
+    def __init__(self, kind: str, python: str, program: Path, keys: Mapping[str, str | None]) -> None:
+        self.kind = kind
+        self._keys = {name: key for name, key in keys.items() if key}
+        self._unread = bytearray()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        try:
+            self.program = subprocess.Popen(
+                [python, str(program), kind],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise Unreachable(f"{kind}: {python} cannot be started: {error.strerror}") from None
+        for pipe in (self.program.stdin, self.program.stdout):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+
+    def ask(self, what: str, asked: Mapping[str, Any], end: float) -> Any:
+        """The result of one line, `asked`, before `end` on the monotonic clock; `what` names it in errors.
+
+        Raises `Refused` for what the package raises, under its own name for it. Then the process goes on; after any other error it is
+        over: `TimedOut`, `Unreachable` (it ended), `BadReply` (no JSON, too long).
+        """
+        try:
+            line = self._exchange(json.dumps(asked).encode() + b"\n", end)
+            answer = load_json(line.decode("utf-8", "replace"))
+            if not isinstance(answer, dict) or not ("result" in answer or isinstance(answer.get("error"), dict)):
+                raise ValueError("expected an object with `result` or `error`")
+        except TimeoutError:
+            self.close()
+            raise TimedOut(f"{self.kind}: {what} had not ended in time; its process was killed") from None
+        except (OSError, EOFError):
+            words = self._last_words()
+            self.close()
+            raise Unreachable(f"{self.kind}: its process ended during {what}: {words}") from None
+        except (ValueError, RecursionError) as error:
+            self.close()
+            raise BadReply(f"{self.kind}: the answer of its process to {what} cannot be read: {error}") from None
+        if "result" not in answer:
+            kind, message = (utf8_safe(str(answer["error"].get(name)))[:2000] for name in ("kind", "message"))
+            raise Refused(f"{self.kind}: {kind}: {redact(message, self._keys.values())}")
+        return answer["result"]
+
+    def close(self, grace: float = 0.0) -> None:
+        """End the process and all that it started; `grace`: seconds in which it may end by itself when its input ends."""
+        assert self.program.stdin is not None
+        assert self.program.stdout is not None
+        with contextlib.suppress(OSError):
+            self.program.stdin.close()
+        if grace and self.program.returncode is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.program.wait(grace)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.program.pid, signal.SIGKILL)
+        self.program.wait()
+        self.program.stdout.close()
+        self._errors.close()
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT and not names_a_secret(name)}
+        for name in ("NO_PROXY", "no_proxy"):
+            kept[name] = ",".join(filter(None, (kept.get(name), "127.0.0.1,localhost")))
+        return kept | _QUIET | {f"CONTEXT_BENCH_WORKER_{name}_KEY": key for name, key in self._keys.items()}
+
+    def _exchange(self, unsent: bytes, end: float) -> bytes:
+        """Write `unsent` and read a line; `EOFError` if the process ends before, `TimeoutError` if time does."""
+        given, made = self.program.stdin, self.program.stdout
+        assert given is not None
+        assert made is not None
+        rest = memoryview(unsent)
+        searched = 0
+        with selectors.DefaultSelector() as pipes:
+            pipes.register(made, selectors.EVENT_READ)
+            pipes.register(given, selectors.EVENT_WRITE)
+            while (place := self._unread.find(b"\n", searched)) < 0:
+                searched = len(self._unread)
+                if searched > LARGEST:
+                    raise ValueError(f"a line of more than {LARGEST:,} bytes")
+                ready = pipes.select(max(0.0, end - SYSTEM_CLOCK.monotonic()))
+                if not ready:
+                    raise TimeoutError
+                for key, _ in ready:
+                    if key.fileobj is given:
+                        rest = rest[os.write(given.fileno(), rest[:65536]) :]
+                        if not rest:
+                            pipes.unregister(given)
+                    elif data := os.read(made.fileno(), 1 << 20):
+                        self._unread += data
+                    else:
+                        raise EOFError
+        line = bytes(self._unread[:place])
+        del self._unread[: place + 1]
+        return line
+
+    def _last_words(self) -> str:
+        """The last line of its standard error."""
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 4000))
+        words = redact(self._errors.read().decode("utf-8", "replace"), self._keys.values())
+        lines = [line for line in words.splitlines() if line]
+        return lines[-1][:500] if lines else "it said nothing"

@@ -1,0 +1,165 @@
+"""From options to the parts of a run: datasets, evaluators, metrics, prices, spend limit, manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from context_bench.core.errors import BadInput
+from context_bench.core.importing import imported
+from context_bench.core.plugins import build, parse_spec
+from context_bench.llm.keyring import key_in
+from context_bench.session.options import RunOptions
+
+#: Evaluators that ask a model.
+_JUDGES = ("llm_judge", "memory_judge", "false_memory", "rubric_judge")
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Load the modules of `--import`, so that their `register_*` calls are made."""
+    for name in names:
+        try:
+            imported(name)
+        except BadInput as error:
+            raise BadInput(f"--import {name}: {error}") from error
+
+
+def datasets(options: RunOptions) -> list[Any]:
+    """The datasets in flag order, each limited by `-n`."""
+    from context_bench.datasets import load
+
+    return [load(spec, n=options.max_examples, seed=options.seed) for spec in options.dataset]
+
+
+def evaluators(options: RunOptions, data: list[Any], prices: Any = None, accounts: Any = None) -> list[Any]:
+    """What the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`: who limits the judge's requests.
+
+    What only some datasets name has no say in the others, though their examples may have all it needs: that a story's answer is no formula
+    does not make it wrong.
+    """
+    from context_bench.evaluators import BUILTINS
+
+    names = list(dict.fromkeys(["answer", *(name for dataset in data for name in dataset.evaluators), *options.evaluator]))
+    if options.judge_url and not any(parse_spec(name).target in ("llm_judge", "rubric_judge") for name in names):
+        names.append("llm_judge")
+    made = [_evaluator(options, name, BUILTINS, prices, accounts) for name in names]
+    everywhere = {"answer", "llm_judge", *options.evaluator}
+    for name, evaluator in zip(names, made, strict=True):
+        others = [dataset.name for dataset in data if name not in dataset.evaluators]
+        if others and name not in everywhere:
+            evaluator.not_for = others
+    unique = {evaluator.name: evaluator for evaluator in made}
+    return list(unique.values())
+
+
+def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices: Any, accounts: Any) -> Any:
+    """One evaluator; a judge gets endpoint, model and key of the `--judge-…` options, unless its specification says otherwise."""
+    defaults: dict[str, Any] = {}
+    if parse_spec(spec).target in _JUDGES and options.judge_url:
+        key = key_in(options.judge_key_env or options.api_key_env)
+        defaults = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
+        if accounts is not None and (limiter := accounts.of_judge(options.judge_url)) is not None:
+            defaults["limiter"] = limiter
+        defaults |= patience(options)
+    return build("evaluator", spec, builtins, lambda found: hasattr(found, "score"), defaults)
+
+
+def patience(options: RunOptions) -> dict[str, Any]:
+    """`--timeout` and `--retries`, for whoever has defaults of its own: only what was really said."""
+    given = {"timeout": options.timeout, "max_retries": options.retries}
+    return {name: value for name, value in given.items() if name.removeprefix("max_") in options.model_fields_set}
+
+
+def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) -> str | None:
+    """Choose the score that verdicts are about where the user did not: `f1`, unless no dataset here has answers to compare with.
+
+    Then it is the first score of the first evaluator that the datasets name (or of the judge). Returns a sentence about it.
+    """
+    if "score_field" in options.model_fields_set or any("answer" in dataset.evaluators for dataset in data):
+        return None
+    by_data = {name for dataset in data for name in dataset.evaluators}
+    mine = [each for each in evaluators if each.name == "llm_judge" or _named(each) in by_data or options.evaluator]
+    fields = [name for each in mine for name in getattr(each, "fields", ())]
+    if mine and not fields:
+        return None  # the user's own evaluators, which do not say what they give
+    if not mine:
+        names = ", ".join(dataset.name for dataset in data)
+        return f"nothing here scores {names}: no gold answers; give a judge (--judge-url URL) or --evaluator SPEC"
+    options.score_field = fields[0]
+    return f"the report is about {fields[0]} (no dataset here has gold answers for f1); --score-field names another"
+
+
+def _named(evaluator: Any) -> str | None:
+    """The plug-in name of a built-in evaluator."""
+    from context_bench.evaluators import BUILTINS
+
+    kind = type(evaluator)
+    return next((name for name, path in BUILTINS.items() if path == f"{kind.__module__}:{kind.__qualname__}"), None)
+
+
+def metrics(options: RunOptions, *, several_datasets: bool) -> list[Any]:
+    """The documented metrics in the documented order, then `--metric`."""
+    from context_bench.metrics import BUILTINS, CompressionRatio, CostOfPass, Latency, MeanScore, PassRate, PerDatasetBreakdown
+
+    field, threshold = options.score_field, options.threshold
+    made = [
+        MeanScore(score_field=field),
+        PassRate(threshold=threshold, score_field=field),
+        CompressionRatio(),
+        CostOfPass(threshold=threshold, score_field=field),
+        Latency(),
+        *([PerDatasetBreakdown(score_field=field)] if several_datasets else []),
+    ]
+    return [*made, *(build("metric", name, BUILTINS, lambda found: hasattr(found, "compute")) for name in options.metric)]
+
+
+def prices(options: RunOptions) -> Any:
+    """Dated offline prices, with the user's own on top, or all money at one named model's price."""
+    from context_bench.llm.prices import GenaiPrices, PricedAs
+
+    known = GenaiPrices(own_prices(options))
+    return PricedAs(known, options.price_model) if options.price_model else known
+
+
+def own_prices(options: RunOptions) -> dict[str, dict[str, float]]:
+    """Model → price, as `--price` gives them."""
+    return dict(_price(item) for item in options.price)
+
+
+def _price(item: str) -> tuple[str, dict[str, float]]:
+    model, equals, numbers = item.rpartition("=")
+    try:
+        values = [float(number) for number in numbers.split(",")]
+    except ValueError:
+        values = []
+    if not (equals and model and 2 <= len(values) <= 4):
+        raise BadInput(f"--price {item!r}: expected MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens")
+    return model, dict(zip(("input", "output", "cache_read", "cache_write"), values, strict=False))
+
+
+def spend(options: RunOptions, store: Any, *names: str | None) -> Any:
+    """The money limit of `--max-cost`, if there is one. What runs of these names have spent before counts."""
+    if options.max_cost is None:
+        return None
+    from context_bench.engine import list_runs, spent
+    from context_bench.llm.spend import SpendLimit
+
+    earlier = [run.id for run in list_runs(store) if run.name in names] if any(names) else []
+    return SpendLimit(options.max_cost, sum(spent(store, run) for run in earlier))
+
+
+def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """What the run was asked to do, complete enough to do it again; never a key."""
+    how = {"store", "out", "output", "quiet", "dry_run", "run", "resume", "executor", "ray_address"}
+    asked = options.model_dump(mode="json", exclude=how)
+    return {
+        "options": asked,
+        "datasets": [dataset.manifest() for dataset in data],
+        "cells": [cell.manifest() for cell in cells],
+        "margin": {
+            "value": options.margin,
+            "rule": "given" if options.margin is not None else "min(0.02, 10 % of full − none)",
+            "score_field": options.score_field,
+        },
+        **extra,
+    }

@@ -1,0 +1,302 @@
+"""What is in a store: list runs, show one, score it again, export it, clear old ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from context_bench.core.errors import BadInput
+from context_bench.core.records import Call
+from context_bench.session import interrupts
+from context_bench.session.files import say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
+
+if TYPE_CHECKING:
+    from context_bench.results import EvalResult
+
+
+@takes(StoredOptions)
+def list_runs(store: str, json: bool) -> int:
+    """The runs in a store, newest first."""
+    from context_bench.engine import list_runs as stored_runs
+
+    with _opened(store) as opened:
+        found = [record.describe() for record in stored_runs(opened)]
+    if json:
+        import json as library
+
+        print(library.dumps(found, indent=2))
+        return 0
+    from context_bench.reports.runlist import run_list
+    from context_bench.session.reporting import terminal
+
+    print(run_list(found, **terminal()) if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one")
+    return 0
+
+
+@takes(
+    StoredOptions,
+    score_field=own("Another score than the run's own.", note=""),
+    threshold=own("Another pass mark than the run's own.", note=""),
+)
+def show(
+    run: Annotated[str, typer.Argument(help="Name or id (its beginning is enough), or `last`.")],
+    store: str,
+    output: str,
+    out: Path | None,
+    score_field: str | None,
+    threshold: float | None,
+    imports: list[str] | None,
+) -> int:
+    """The report of a stored run, in any format, without running anything."""
+    from context_bench.runner import details
+    from context_bench.session import parts
+    from context_bench.session.reporting import write_report
+
+    parts.import_modules(imports or [])
+    with _opened(store) as opened:
+        record = _find(opened, run)
+        write_report(_result(opened, record, score_field, threshold), output, out, details=details(opened, record.id))
+    return 0
+
+
+@takes(
+    StoredOptions,
+    evaluator=own("Evaluator to add or to score with again.", rare=False),
+    max_workers=own("Answers judged at once.", least=1),
+    score_field=own("Score that the report is about.", note=""),
+    max_failures=own(rare=False),
+    output=own("table, markdown, json, html, csv."),
+)
+def rescore(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
+    store: str,
+    evaluator: list[str] | None,
+    judge_url: str | None,
+    judge_model: str | None,
+    judge_key_env: str,
+    max_workers: int,
+    max_cost: float | None,
+    price: list[str] | None,
+    timeout: float | None,
+    retries: int | None,
+    example_timeout: float | None,
+    run_timeout: float | None,
+    rpm: float | None,
+    tpm: float | None,
+    score_field: str | None,
+    max_failures: float,
+    output: str,
+    out: Path | None,
+    imports: list[str] | None,
+) -> int:
+    """Judge the stored answers again: no system is called."""
+    from context_bench.engine import RunSettings
+    from context_bench.engine import rescore as score_again
+    from context_bench.runner import details
+    from context_bench.session import parts, preflight
+    from context_bench.session.flags import read_options
+    from context_bench.session.limiting import Accounts
+    from context_bench.session.options import RunOptions
+    from context_bench.session.reporting import too_many_failures, write_report
+
+    parts.import_modules(imports or [])
+    of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
+    given = {name: value for name, value in context.params.items() if name in of_models and value not in (None, [], ())}
+    asked = read_options({**given, "api_key_env": judge_key_env}, None, RunOptions)
+    with _opened(store) as opened:
+        record = _find(opened, run)
+        prices = parts.prices(asked)
+        spend = parts.spend(asked, opened, record.name)
+        evaluators = _judges_again(asked, record, prices, Accounts(asked))
+        overhead: list[Call] = []
+        interrupts.run(preflight.check_evaluators(evaluators, spend, overhead))
+        settings = RunSettings(max_workers=asked.max_workers, example_timeout=asked.example_timeout, run_timeout=asked.run_timeout)
+        judged = interrupts.run(score_again(opened, record.id, evaluators, settings=settings, spend=spend, overhead=overhead))
+        if judged.stopped is not None:
+            raise judged.stopped
+        result = _result(opened, _find(opened, record.id), score_field, None)
+        write_report(result, output, out, details=details(opened, record.id))
+        return int(too_many_failures(result, max_failures))
+
+
+def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[Any]:
+    """The evaluators that judge stored answers again: those asked for, as the run's family changes them."""
+    from context_bench.core.families import families_of
+    from context_bench.core.plugins import load_object
+    from context_bench.session import parts
+
+    made = parts.evaluators(asked, [], prices, accounts)
+    for family in families_of(record.manifest):
+        if family.judges:
+            made = load_object(family.judges)(asked, record, made)
+    return made
+
+
+@takes(
+    StoredOptions,
+    out=own("Write to this file (inspect: or folder) instead of stdout."),
+    system=own("Only this system (jsonl, parquet, inspect, memory, results).", unit="NAME"),
+)
+def export(
+    run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
+    store: str,
+    format: str,  # noqa: A002
+    out: Path | None,
+    system: str | None,
+    canonical: bool,
+) -> int:
+    """Everything a run found, for other programs."""
+    from context_bench.runner import details
+    from context_bench.session import exporting
+    from context_bench.session.reporting import write_report
+
+    if system is not None and format not in exporting.formats():
+        raise BadInput(f"--system goes with {', '.join(exporting.formats())}; --format {format} is a report of the whole run")
+    if canonical and format != "json":
+        raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
+    with _opened(store) as opened:
+        record = _find(opened, run)
+        if format in exporting.formats():
+            exporting.export_rows(opened, record, format, out, system)
+            return 0
+        more = {"canonical": True} if canonical else {}
+        result, damage = _result(opened, record, None, None), exporting.Damage()
+        write_report(result, format, out, details=details(opened, record.id), **more)
+        for row in result.rows:
+            damage.note(row)
+        damage.say()
+    return 0
+
+
+@contextmanager
+def opened_result(store: str, run: str) -> Iterator[Any]:
+    """The result of a stored run, for as long as its store is open."""
+    with _opened(store) as opened:
+        yield _result(opened, _find(opened, run), None, None)
+
+
+@takes(StoredOptions, dry_run=own("Only say what would go."))
+def purge(older_than: str, store: str, dry_run: bool) -> int:
+    """Remove runs older than an age, with all they recorded."""
+    from context_bench.engine import purge as remove
+
+    with _opened(store) as opened:
+        gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
+    say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
+    return 0
+
+
+def version() -> int:
+    """The version of this program."""
+    from context_bench import __version__
+
+    print(f"context-bench {__version__}")
+    return 0
+
+
+def seconds_of(age: str) -> float:
+    """`30d`, `12h`, `90m`, `45s` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", age.strip())
+    if match is None:
+        raise BadInput(f"{age!r} is not an age; expected a number and a unit, such as 30d, 12h, 90m or 45s")
+    return float(match[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[match[2]]
+
+
+def _opened(url: str) -> Any:
+    from contextlib import closing
+
+    from context_bench.engine import open_store
+
+    if "://" in url:
+        return closing(open_store(url))
+    path = Path(url)
+    if not path.exists():
+        raise BadInput(f"no store at {url}; a run makes one there, or name another with --store")
+    if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):  # such as one on a read-only disk
+        from context_bench.engine.store.browsing import open_reading
+
+        return closing(open_reading(url))
+    return closing(open_store(url))
+
+
+def _find(store: Any, run: str) -> Any:
+    from context_bench.engine import list_runs as stored_runs
+    from context_bench.engine import run_of
+
+    if run != "last":
+        return run_of(store, run)
+    newest = next((run for run in stored_runs(store) if run.status != "copying"), None)
+    if newest is None:
+        raise BadInput("the store holds no run yet")
+    return newest
+
+
+def opened_store(url: str) -> Any:
+    """A store that is there, as a context; `BadInput` if it is not."""
+    return _opened(url)
+
+
+def found_in(store: Any, run: str) -> Any:
+    """The record of a run: its name, the beginning of its id, or `last`."""
+    return _find(store, run)
+
+
+def result_of(store: Any, record: Any) -> Any:
+    """The result of a stored run, by its own options."""
+    return _result(store, record, None, None)
+
+
+def _result(store: Any, record: Any, score_field: str | None, threshold: float | None) -> Any:
+    from context_bench.runner import collect
+    from context_bench.session import parts
+    from context_bench.session.options import RunOptions
+
+    kept = record.manifest.get("options", {})
+    options = RunOptions(
+        score_field=score_field or kept.get("score_field", "f1"),
+        threshold=threshold if threshold is not None else kept.get("threshold", 0.7),
+        metric=kept.get("metric", []),
+    )
+    metrics = parts.metrics(options, several_datasets=len(record.manifest.get("datasets", [])) > 1)
+    return collect(store, record.id, metrics, score_field=score_field)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; `BadInput` for anything else."""
+    from context_bench.core.jsontext import load_json
+
+    try:
+        document = load_json(path.read_bytes())
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{path}: expected an object, as --output json writes it, found a {type(document).__name__}")
+    return document
+
+
+@contextmanager
+def found_run(run: str, store: str) -> Iterator[EvalResult]:
+    """The result of an exported run (a file) or of a stored one (its name, the beginning of its id, `last`)."""
+    from context_bench.results import EvalResult
+
+    path = Path(run)
+    if path.is_file():
+        try:
+            yield EvalResult.from_json(read_json(path))
+        except BadInput as error:
+            raise BadInput(f"{run}: {error}") from None
+        return
+
+    with opened_result(store, run) as result:
+        yield result

@@ -1,0 +1,353 @@
+"""One run from options to exit code: bring up what stands around the systems, check, run, report."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
+from context_bench.core.loopback import host_of, is_loopback
+from context_bench.core.records import Call
+from context_bench.llm.keyring import key_in
+from context_bench.session import interrupts
+from context_bench.session.defaults import DEFAULT_MODEL, DEFAULT_STORE
+from context_bench.session.files import say
+from context_bench.session.limiting import Accounts
+from context_bench.session.options import RunOptions
+from context_bench.session.upstream import is_local, started_upstream
+
+if TYPE_CHECKING:
+    from context_bench.session.options import RunOptions
+
+
+def run_session(options: RunOptions) -> int:
+    """Run and report; returns the exit code. Ctrl-C keeps everything that was finished."""
+    return interrupts.run(_session(options))
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a run stands in: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
+
+    `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that, until they are
+    written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits of what is asked.
+    """
+
+    upstream: str | None = None
+    tap: Any = None
+    hop: str | None = None
+    reader: str | None = None
+    notes: list[str] = field(default_factory=list)
+    spend: Any = None
+    overhead: list[Call] = field(default_factory=list)
+    result: Any = None
+    accounts: Accounts | None = None
+
+    def limiter(self, url: str) -> Any:
+        """Whose turn it is to ask that endpoint; `None` where nobody has to wait."""
+        return self.accounts.of(url) if self.accounts is not None else None
+
+
+@asynccontextmanager
+async def surroundings(options: RunOptions, accounts: Accounts | None = None) -> AsyncIterator[Surroundings]:
+    """Start the local upstream, the tap and the passthrough hop that the options ask for; stop them afterwards."""
+    _check_wiring(options)
+    async with AsyncExitStack() as stack:
+        around = Surroundings(accounts=accounts or Accounts(options))
+        if options.upstream:
+            around.upstream = await stack.enter_async_context(started_upstream(options.upstream))
+        if options.reader:
+            around.reader = await stack.enter_async_context(started_upstream(options.reader))
+        if options.tap is not None:
+            around.tap = await _tap(stack, options, around)
+        if options.controls:
+            from context_bench.compression.systems.serve import Served
+
+            provider = around.tap.url if around.tap is not None else around.upstream
+            assert provider is not None, "checked: controls need --upstream"
+            around.hop = (await stack.enter_async_context(Served("full", provider))).url
+        yield around
+
+
+def _check_wiring(options: RunOptions) -> None:
+    if options.tap is not None and options.tap_port is None and options.upstream:
+        raise BadInput(f"--tap {options.tap} is a running tap, which has its own upstream; leave out --upstream, or give --tap a port")
+    if options.tap_port is not None and not options.upstream:
+        raise BadInput("--tap PORT needs --upstream: the provider's base URL, or embedded, echo, scripted:FILE")
+    if options.controls and not (options.upstream or options.tap):
+        raise BadInput("--controls needs --upstream: the endpoint that the controls (passthrough, truncation …) talk to directly")
+
+
+async def _tap(stack: AsyncExitStack, options: RunOptions, around: Surroundings) -> Any:
+    from context_bench.tap import RemoteTap, Tap
+
+    if options.tap_port is None:
+        return await stack.enter_async_context(RemoteTap(options.tap or ""))
+    assert around.upstream is not None
+    own = Tap(
+        around.upstream,
+        port=options.tap_port,
+        marker=options.marker,
+        record=options.record,
+        upstream_key=key_in(options.api_key_env),
+    )
+    return await stack.enter_async_context(own)
+
+
+async def _session(options: RunOptions) -> int:
+    from context_bench.session import arms as arming
+    from context_bench.session import parts
+
+    parts.import_modules(options.imports)
+    _check_basics(options)
+    data = _datasets(options)
+    async with surroundings(options) as around:
+        prices = parts.prices(options)
+        evaluators = parts.evaluators(options, data, prices, around.accounts)
+        if chosen := parts.settle_score(options, data, evaluators):
+            say(chosen)
+        local = is_local(options.upstream or "") and not (options.price or options.price_model)
+        cells = arming.cells(options, around, None if local else prices)  # what local models answer costs nothing
+        return await carry_out(options, around, prices, data, cells, evaluators)
+
+
+def _datasets(options: RunOptions) -> list[Any]:
+    from context_bench.session import parts
+
+    try:
+        return parts.datasets(options)
+    except (UnknownName, BadInput) as error:
+        raise NothingToRun(str(error)) from error
+
+
+async def carry_out(
+    options: RunOptions, around: Surroundings, prices: Any, data: list[Any], cells: list[Any], evaluators: list[Any], **more: Any
+) -> int:
+    """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
+    from context_bench.engine import open_store
+    from context_bench.engine.collecting import rare_collections
+    from context_bench.session import dryrun, parts, preflight
+
+    arms = [arm for cell in cells for arm in cell.arms]
+    preflight.check_plan(options, data, prices, evaluators)
+    parts.metrics(options, several_datasets=len(data) > 1)  # one that cannot be made is said before anything is asked
+    executor_of(options, around)
+    if options.dry_run:
+        dryrun.show(dryrun.forecast(options, data, arms, evaluators, prices), options)
+        return 0
+    with closing(open_store(store_of(options))) as store:
+        name = run_name(store, options)
+        spend = around.spend or parts.spend(options, store, name)
+        await preflight.check_sizes(options, around, cells, data, spend)
+        arms = [arm for cell in cells for arm in cell.arms]
+        await preflight.check_systems(options, around, arms, evaluators, spend)
+        manifest = parts.manifest(options, data, cells, {**_circumstances(options, around, prices), **more})
+        with rare_collections():
+            return await _run_and_report(options, around, store, name, cells, data, evaluators, manifest, spend)
+
+
+async def _run_and_report(
+    options: RunOptions,
+    around: Surroundings,
+    store: Any,
+    name: str | None,
+    cells: list[Any],
+    data: list[Any],
+    evaluators: list[Any],
+    manifest: dict[str, Any],
+    spend: Any,
+) -> int:
+    from context_bench.datasets.loaded import Chained
+    from context_bench.engine import RunSettings, execute
+    from context_bench.engine.progress import RichProgress
+    from context_bench.runner import add_notes, collect, details
+    from context_bench.session import parts, reporting
+
+    executed = await execute(
+        store,
+        name=name,
+        arms=[arm for cell in cells for arm in cell.arms],
+        examples=Chained(data),
+        evaluators=evaluators,
+        manifest=manifest,
+        settings=RunSettings(
+            trials=options.trials,
+            seed=options.seed,
+            max_workers=options.max_workers,
+            example_timeout=options.example_timeout,
+            setup_timeout=options.setup_timeout,
+            run_timeout=options.run_timeout,
+            bodies=options.bodies or "auto",
+        ),
+        recorder=around.tap,
+        spend=spend,
+        progress=None if options.quiet else RichProgress(),
+        total=None if options.quiet else _at_most(options, data),  # it may take reading a file
+        reuse="all" if options.reuse or options.cache_dir else "run",
+        executor=executor_of(options, around),
+        limits=around.accounts.told if around.accounts is not None else None,
+        overhead=around.overhead,
+    )
+    if executed.counts.get("reused"):
+        say(reporting.reused(executed.counts))
+    result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
+    if executed.completed:
+        found = [*await activity_notes(options, around.tap, cells, result), *(note for cell in cells for note in cell.notes)]
+        result.notes += found
+        add_notes(store, executed.run_id, found)
+    reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
+    around.result = result
+    return reporting.exit_code(result, executed, options.max_failures, store_of(options))
+
+
+def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
+    """The limit of `--max-cost` for what is asked before the run, and then for the run; `None` without one. What the run has spent before
+    counts, and what runs did that `others` name after it.
+    """
+    from context_bench.engine import open_store
+    from context_bench.session import parts
+
+    if options.max_cost is None:
+        return None
+    with closing(open_store(store_of(options))) as store:
+        name = run_name(store, options)
+        return parts.spend(options, store, *([name, *(other(name) for other in others)] if name else []))
+
+
+def run_name(store: Any, options: RunOptions) -> str | None:
+    """The name to run under: `--run`, the run that `--resume` means, or none (then an unfinished run of the same content goes on)."""
+    from context_bench.engine import list_runs, run_of
+
+    if options.resume is None:
+        return options.run
+    if options.resume != "last":
+        return str(run_of(store, options.resume).name)
+    unfinished = next((run for run in list_runs(store) if run.status not in ("done", "copying")), None)
+    if unfinished is None:
+        raise BadInput("--resume: every run in the store is finished; name one, or leave --resume out")
+    return str(unfinished.name)
+
+
+def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> dict[str, Any]:
+    caches = "shared by all arms" if options.cache_namespace == "none" else "kept apart by a first line of each arm's own"
+    if options.upstream is not None and is_local(options.upstream):
+        caches = "off (local model)"
+    return {
+        "prices": {"source": prices.source, "date": prices.date, **({"model": options.price_model} if options.price_model else {})},
+        "tap": None if around.tap is None else {"marker": options.marker, "record": options.record},
+        "provider_caches": caches,
+        **({"load": around.accounts.load()} if around.accounts is not None else {}),
+    }
+
+
+def _check_basics(options: RunOptions) -> None:
+    if not options.all_proxies and not options.system and not options.controls:
+        raise NothingToRun("nothing to measure: give --proxy URL (repeatable), --system SPEC, or --controls with --upstream")
+    if not options.dataset:
+        raise NothingToRun("--dataset is missing: a built-in name such as hotpotqa, bundled:pydocs-qa, hf:OWNER/NAME, or a file")
+    if options.max_cost is not None and options.upstream and is_local(options.upstream) and not (options.price or options.price_model):
+        raise PreflightFailed("--max-cost: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model NAME")
+
+
+def store_of(options: RunOptions) -> str:
+    """Where the run is kept: `--store`, the store in `--cache-dir`, or the default."""
+    if options.store:
+        return options.store
+    return f"{options.cache_dir}/store.db" if options.cache_dir else DEFAULT_STORE
+
+
+def _at_most(options: RunOptions, data: list[Any]) -> int | None:
+    """The examples there can be, for progress; `None` where that is known only when all are read."""
+    sizes = [_size(each, options.max_examples) for each in data]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _size(dataset: Any, limit: int | None) -> int | None:
+    from context_bench.datasets import datasets_known, describe
+    from context_bench.datasets.loaded import LoadedDataset
+
+    if not isinstance(dataset, LoadedDataset):
+        return None  # `-n` limits sessions, conversations or tasks there
+    size = None
+    if dataset.name.endswith(".jsonl"):
+        with Path(dataset.name).expanduser().open("rb") as file:
+            size = sum(not line.isspace() for line in file)
+    elif dataset.name in datasets_known():
+        size = describe(dataset.name).get("size")
+    return limit if size is None else size if limit is None else min(size, limit)
+
+
+def executor_of(options: RunOptions, around: Surroundings) -> Any:
+    """What `--executor` means; `None` is this process. Raises `BadInput` for what nodes cannot do, `MissingExtra` without Ray."""
+    if options.executor == "local":
+        if options.ray_address is not None:
+            raise BadInput("--ray-address needs --executor ray")
+        return None
+    if options.tap_port is not None:
+        raise BadInput(
+            f"--tap {options.tap}: a tap inside this run cannot be asked from Ray's nodes. Start one on this machine (context-bench tap "
+            "--upstream URL) and give --tap its URL; that will do if all nodes are on this machine, else use --executor local"
+        )
+    from context_bench.engine.executors.ray_nodes import RayNodes
+
+    return RayNodes(options.ray_address, local_only=only_here(options, around))
+
+
+def only_here(options: RunOptions, around: Surroundings) -> str:
+    """What of the run listens on this machine for this machine alone; empty if nothing does."""
+    asked: list[tuple[str, str | None]] = [("--proxy", proxy.url) for proxy in options.all_proxies]
+    asked += [("--upstream", around.upstream), ("--controls", around.hop), ("--reader", around.reader)]
+    asked += [("--judge-url", options.judge_url), ("--tap", options.tap)]
+    return ", ".join(dict.fromkeys(name for name, url in asked if url and is_loopback(host_of(url if "//" in url else f"//{url}"))))
+
+
+#: Compression below this share counts as none, above the second as some.
+NOTHING, SOMETHING = 0.01, 0.05
+
+
+async def activity_notes(options: RunOptions, tap: Any, cells: list[Any], result: Any) -> list[str]:
+    """One sentence per proxy and shape that left the requests as long as they were. Sends a positive control where the run holds none."""
+    may_send = tap is not None and options.max_cost is None
+    urls = {arm.system.name: arm.system.base_url for cell in cells for arm in cell.arms if _is_proxy(arm, cell)}
+    ratios = {name: result.summary.get(name, {}).get("compression_ratio") for name in urls}
+    notes = []
+    for cell in cells:
+        for name in (name for name in cell.names if name in urls):
+            ratio = ratios[name]
+            if ratio is None or abs(ratio) >= NOTHING:
+                continue
+            control = _in_the_run(urls, ratios, name) or (await _sent_now(options, tap, urls[name]) if may_send else None)
+            notes.append(_sentence(name, cell.labels.get("shape", ""), control, sent=may_send))
+    return notes
+
+
+def _is_proxy(arm: Any, cell: Any) -> bool:
+    return getattr(arm.system, "base_url", None) is not None and arm.system.name not in cell.controls
+
+
+def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str | None:
+    """The same proxy in another cell, where it did shorten."""
+    for other, ratio in ratios.items():
+        if other != name and urls[other] == urls[name] and ratio is not None and ratio >= SOMETHING:
+            return f"{other} in this run: {ratio:.0%} less"
+    return None
+
+
+async def _sent_now(options: RunOptions, tap: Any, url: str) -> str | None:
+    from context_bench.traffic.doctor import positive_control
+
+    return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env))
+
+
+def _sentence(name: str, shape: str, control: str | None, *, sent: bool) -> str:
+    if control is not None:
+        return f"{name} does nothing with {shape} requests of this data (it does work: {control})."
+    why = (
+        "nor did it shorten a text that compressors usually do"
+        if sent
+        else "and no positive control was sent (that needs --tap, and is left out under --max-cost)"
+    )
+    return f"{name} is inactive or degraded here: with {shape} requests as many tokens went on as were sent, {why}."

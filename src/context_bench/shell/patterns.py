@@ -1,0 +1,244 @@
+"""Patterns of shells and searching tools, as Python's regular expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+
+from context_bench.shell.backtracking import Ways
+from context_bench.shell.budget import Budget
+from context_bench.shell.model import UNKNOWN, Blur
+
+_CLASSES = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",
+    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "word": r"\w",
+}  # fmt: skip
+_LONGEST = 2000
+_MOST_DOUBLED = 4
+_FOLDERS = "(?:.*/)?"
+_QUICK = 20_000
+"""So many steps of matching are nothing to think about."""
+_SLOW = 3_000_000
+"""More steps than this are not taken to find out whether a line matches."""
+_SLOWEST = 100_000_000
+"""More steps than this are never taken for one line."""
+_LARGE = 1 << 20
+_CLASS = re.compile(r"\\[a-zA-Z]|\(\?i\)")
+_ONLY_PYTHON = re.compile(r"\\[1-9]|\(\?[^:]|\\\\Z")
+
+
+@lru_cache(4096)
+def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
+    r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in `find -path`)."""
+    if len(pattern) > _LONGEST:
+        raise Blur
+    any_char = "." if stars_cross else "[^/]"
+    out, at = [""], 0  # parts, each behind a star
+    doubled = 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == "\\" and at < len(pattern):
+            out[-1] += re.escape(pattern[at])
+            at += 1
+        elif char == "*":
+            star = any_char + "*?"
+            if pattern[at : at + 1] == "*":
+                while pattern[at : at + 1] == "*":
+                    at += 1
+                star = ".*?"
+                doubled += not stars_cross
+                if pattern[at : at + 1] == "/":
+                    at += 1
+                    doubled += stars_cross
+                    star = _FOLDERS
+            out.append(star)
+        elif char == "?":
+            out[-1] += any_char
+        elif char == "[" and (end := pattern.find("]", at + 1 + (pattern[at : at + 1] in "!^" and at < len(pattern)))) > 0:
+            inner = pattern[at:end]
+            negated = inner[:1] in ("!", "^")
+            out[-1] += "[" + ("^" if negated else "") + re.sub(r"([\\\[&~|^])", r"\\\1", inner[negated:]) + "]"
+            at = end + 1
+        else:
+            out[-1] += re.escape(char)
+    if doubled > _MOST_DOUBLED:
+        raise Blur
+    # The first place behind a star is as good as any later one where another star follows: none is tried again.
+    out[1:-1] = [part if _FOLDERS in (part[:8], after[:8]) else f"(?>{part})" for part, after in pairwise(out[1:])]
+    try:
+        return re.compile("".join(out) + r"\Z", re.S)
+    except re.error:
+        raise Blur from None
+
+
+class Pattern:
+    """A regular expression, and the care that is taken with it: Python's matching backtracks, and logs are hostile.
+
+    A line that has not all that a match must hold is no match. Where the backtracking could take long, RE2 looks instead, which takes a
+    time in proportion to the line; `Blur` where RE2 does not know the pattern, or might mean something else by it.
+    """
+
+    def __init__(self, compiled: re.Pattern[str], ways: Ways, linear: str | None) -> None:
+        """`linear`: the same pattern for RE2, if it can be written so."""
+        self._search = compiled.search
+        self._subn = compiled.subn
+        self._linear = linear
+        self._ways = ways
+        self._budget = Budget()
+        self.found: Callable[[str], object] = self._found
+        """Whether it matches somewhere in a text."""
+
+    def prepare(self, texts: list[str], size: int, budget: Budget) -> Callable[[str], object]:
+        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one of them."""
+        self._budget = budget
+        budget.step(size)
+        quick = self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK
+        self.found = self._search if quick else self._found
+        return self.found
+
+    def _found(self, text: str) -> bool:
+        if any(part not in text for part in self._ways.needed):
+            return False
+        steps = self._ways.steps(len(text))
+        if steps <= _QUICK or (steps <= _SLOW and steps <= self._budget.steps // 64):
+            self._budget.step(min(int(steps), 64 * len(text)))
+            return self._search(text) is not None
+        return self._found_linearly(text)
+
+    def replaced(self, replacement: str, text: str, once: bool) -> tuple[str, int]:
+        """The text with the replacement where it matches, and how often that is; `Blur` if that could take long, for RE2 is not asked."""
+        if any(part not in text for part in self._ways.needed):
+            return text, 0
+        steps = self._ways.steps(len(text))
+        if steps > _SLOWEST:
+            raise Blur
+        self._budget.step(int(steps))
+        most = (len(text) + 1) * len(replacement) + replacement.count("\\g") * len(text)
+        if most > _LARGE:
+            self._budget.make(most)
+        try:
+            made, times = self._subn(replacement, text, count=int(once))
+        except (re.error, IndexError):
+            raise Blur from None
+        self._budget.make(len(made), 1)
+        return made, times
+
+    def _found_linearly(self, text: str) -> bool:
+        self._budget.step(20 * len(text) + 1000)
+        if self._linear is None or not (text.isascii() or _CLASS.search(self._linear) is None):
+            raise Blur
+        import pyarrow as pa
+        from pyarrow import compute
+
+        try:
+            return bool(compute.match_substring_regex(pa.scalar(text, pa.large_string()), self._linear).as_py())
+        except (pa.ArrowInvalid, UnicodeEncodeError):
+            raise Blur from None
+
+
+def regex(pattern: str, kind: str, ignore_case: bool = False, word: bool = False, line: bool = False) -> Pattern:
+    """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Blur` where the two dialects may part."""
+    if UNKNOWN in pattern or len(pattern) > _LONGEST:
+        raise Blur
+    return Pattern(*_regex(pattern, kind, ignore_case, word, line))
+
+
+@lru_cache(1024)
+def _regex(pattern: str, kind: str, ignore_case: bool, word: bool, line: bool) -> tuple[re.Pattern[str], Ways, str | None]:
+    if kind == "fixed":
+        body = "|".join(re.escape(one) for one in pattern.split("\n"))
+    elif kind == "perl":
+        body = _perl(pattern)
+    else:
+        body = "|".join(_posix(one, kind == "basic") for one in pattern.split("\n"))
+    linear = body
+    if word:
+        body, linear = rf"(?<!\w)(?:{body})(?!\w)", rf"(?:^|\W)(?:{body})(?:\W|$)"
+    if line:
+        body, linear = rf"^(?:{body})$".replace("$)", r"\Z)"), rf"^(?:{linear})$"
+    try:
+        compiled = re.compile(body, re.I if ignore_case else 0)
+    except (re.error, OverflowError, RecursionError):
+        raise Blur from None
+    linear = "" if _ONLY_PYTHON.search(linear) else "(?i)" * ignore_case + linear.replace(r"\Z", r"\z")
+    return compiled, Ways(compiled), linear or None
+
+
+def _perl(pattern: str) -> str:
+    if re.search(r"\\[pPQEKGRXhHvVCzZ]|\(\?[<>|#&PR]|\(\?[a-zA-Z]*[^:=!a-zA-Z)]|[*+?}]\+|\[\[:", pattern):
+        raise Blur
+    return pattern
+
+
+def _posix(pattern: str, basic: bool) -> str:
+    """A POSIX regular expression. Longest-match against first-match does not matter: only whether a line matches does."""
+    out, at, start = [], 0, True
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == "\\":
+            if at >= len(pattern):
+                raise Blur
+            char = pattern[at]
+            at += 1
+            if char in "(){}|+?" and basic:
+                out.append(char)
+                start = char in "(|"
+                continue
+            if char in "wWsSbB":
+                out.append("\\" + char)
+            elif char in "<>":
+                out.append(r"\b")
+            elif char.isalnum():
+                raise Blur
+            else:
+                out.append(re.escape(char))
+        elif char == "[":
+            text, at = _bracket(pattern, at)
+            out.append(text)
+        elif char == "*" and start:
+            out.append(r"\*")
+        elif char in "(){}|+?" and basic:
+            out.append("\\" + char)
+        elif char == "{" and not re.match(r"\d*,?\d*\}", pattern[at:]):
+            out.append(r"\{")
+        elif char == "^" and basic and not start:
+            out.append(r"\^")
+        elif char == "$" and basic and at < len(pattern) and pattern[at : at + 2] not in (r"\)", r"\|"):
+            out.append(r"\$")
+        elif char in ".*+?()|^{}":
+            out.append(char)
+            start = char in "(|" or (char == "^" and start)
+            continue
+        elif char == "$":
+            out.append(r"\Z")
+        else:
+            out.append(re.escape(char))
+        start = False
+    return "".join(out)
+
+
+def _bracket(pattern: str, at: int) -> tuple[str, int]:
+    out = "["
+    if pattern[at : at + 1] == "^":
+        out, at = "[^", at + 1
+    first = True
+    while at < len(pattern):
+        if pattern.startswith("[:", at):
+            end = pattern.find(":]", at)
+            name = _CLASSES.get(pattern[at + 2 : end])
+            if end < 0 or name is None:
+                raise Blur
+            out, at = out + name, end + 2
+        elif pattern[at : at + 2] in ("[.", "[="):
+            raise Blur
+        elif pattern[at] == "]" and not first:
+            return out + "]", at + 1
+        else:
+            out += "\\" + pattern[at] if pattern[at] in r"\[]&~|^" else pattern[at]
+            at += 1
+        first = False
+    raise Blur

@@ -1,0 +1,272 @@
+"""The shell itself: what it knows, and how it runs scripts, statements and commands over lines that know where they come from.
+
+`statements` and `redirecting` know the grammar, `commands` which function stands for which command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from time import thread_time
+from typing import TYPE_CHECKING
+
+from context_bench.shell.budget import LINE, Budget, TooLarge
+from context_bench.shell.call import Call, Result, Status
+from context_bench.shell.commands import OF_SHELL, SIMPLE, kind_of
+from context_bench.shell.files import Files
+from context_bench.shell.interpreters import other
+from context_bench.shell.model import UNKNOWN, Blur, Line, Part, Some, Stop, Stream, rendered
+from context_bench.shell.statements import STATEMENTS
+from context_bench.shell.words import Words, plain_words, spelled
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+_MOST_STEPS = 3000
+_STATEMENT = 500
+_QUICKLY_PARSED = 4000
+_NEVER_PARSED = 200_000_000
+_DEEPEST = 25
+_PARAMETERS = ("@", "*", "#", *(str(number) for number in range(1, 10)))
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def _parsed(text: str, budget: Budget) -> Node:
+    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `TooLarge` where it is at that.
+
+    This alone goes by the clock (of this thread's processor), twenty times and more what any other script takes.
+    """
+    source = spelled(text)
+    parser = _parser()
+    if len(source) > _QUICKLY_PARSED:
+        until = thread_time() + 0.2 + 3e-6 * len(source)
+        try:
+            parser.parse(lambda at, _: source[at : at + 65536], encoding="utf8", progress_callback=lambda *_: thread_time() > until)
+        except ValueError:
+            parser.reset()
+            budget.over = True
+            budget.step(_NEVER_PARSED)
+            raise TooLarge from None
+    return parser.parse(source).root_node
+
+
+class Shell:
+    """Runs commands over lines that know where they come from."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.budget = files.budget
+        self.variables: dict[str, str] = {}
+        self.functions: dict[str, Node] = {}
+        self.words = Words(files, self.variables, self._substituted, self._piped)
+        self.captured: list[tuple[str, Stream]] = []
+        """Texts that variables or words hold, and the lines they were."""
+        self.stack: list[str | None] = []
+        """What `popd` goes back to."""
+        self.left: str | None = None
+        """The directory before the last change."""
+        self.kinds: set[str] = set()
+        self._steps = self._depth = 0
+
+    def source(self, text: str, stdin: Stream | None = None) -> Result:
+        """Run a script."""
+        self._depth += 1
+        try:
+            if self._depth > _DEEPEST:
+                raise Blur
+            if words := plain_words(text):
+                self._step()
+                return self.call(words, stdin)
+            root = _parsed(text, self.budget)
+            if root.has_error:
+                raise Blur
+            return self.block(root.named_children, stdin)
+        finally:
+            self._depth -= 1
+
+    def block(self, nodes: list[Node], stdin: Stream | None) -> Result:
+        """Run statements one after the other."""
+        out = Stream()
+        last: Status = 0
+        for node in nodes:
+            last = self.run_onto(out, node, stdin)
+        return out, last
+
+    def run_onto(self, out: Stream, node: Node, stdin: Stream | None) -> Status:
+        """Run one statement and add what it prints to what was printed before, even where the shell ends in it."""
+        try:
+            made, status = self.run(node, stdin)
+        except Stop as stop:
+            out.extend(stop.shown)
+            raise Stop(out) from None
+        self.budget.look(len(made.parts))
+        out.extend(made)
+        return status
+
+    def run(self, node: Node, stdin: Stream | None) -> Result:
+        """Run one statement: what it prints, and its exit status (`None`: cannot be told)."""
+        self._step()
+        statement = STATEMENTS.get(node.type)
+        return statement(self, node, stdin) if statement is not None else (Stream(), None)
+
+    def call(self, argv: list[str], stdin: Stream | None) -> Result:
+        """Run a simple command. What it does to lines and cannot be followed leaves them unknown."""
+        self._step()
+        if stdin is not None:
+            self.budget.look(len(stdin.parts))
+        if not argv:
+            raise Blur
+        name = argv[0].replace("\\", "/").rsplit("/", 1)[-1]
+        call = Call(name, argv[1:], stdin, self.files)
+        if kind := kind_of(name, argv):
+            self.kinds.add(kind)
+        self.files.opened = []
+        try:
+            return self._called(call)
+        except Blur:
+            return self._unknown(call), None
+
+    # -- ways of running ---------------------------------------------------------
+
+    def perhaps(self, action: Callable[[], Result]) -> Result:
+        """Run what may not have been run: the lines it shows are unknown, its directory a guess."""
+        before = self.files.cwd
+        try:
+            made, status = action()
+        except Stop as stop:
+            made, status = stop.shown, None
+        if self.files.cwd != before:
+            self.files.doubt = True
+        return made.blurred() if made.parts else made, status
+
+    def alone(self, node: Node, stdin: Stream | None) -> Result:
+        """Run one part of a pipeline: where it ends the shell, it ends no other part."""
+        try:
+            return self.run(node, stdin)
+        except Stop as stop:
+            return stop.shown, None
+
+    def apart(self, action: Callable[[], Result]) -> Result:
+        """Run in a shell of its own: directory and variables are as before afterwards."""
+        cwd, variables, doubt = self.files.cwd, self.kept(), self.files.doubt
+        try:
+            return action()
+        except Stop as stop:
+            return stop.shown, None
+        finally:
+            self.files.cwd, self.files.doubt = cwd, doubt
+            self.restore(variables)
+
+    def kept(self) -> dict[str, str]:
+        """The variables as they are, for later."""
+        if self.variables:
+            self.budget.look(len(self.variables))
+        return dict(self.variables)
+
+    def restore(self, variables: dict[str, str]) -> None:
+        """Have the variables of an earlier time again."""
+        self.variables.clear()
+        self.variables.update(variables)
+
+    def _step(self) -> None:
+        self._steps += 1
+        self.budget.step(_STATEMENT)
+        if self._steps > _MOST_STEPS:
+            raise Blur
+
+    # -- commands ------------------------------------------------------------------
+
+    def _called(self, call: Call) -> Result:
+        if call.name in self.functions:
+            return self._function(self.functions[call.name], call)
+        if call.name in ("echo", "printf") and (shown := self._captured(call.args)) is not None:
+            return shown, 0
+        if simple := SIMPLE.get(call.name):
+            return simple(call)
+        if of_shell := OF_SHELL.get(call.name):
+            return of_shell(self, call)
+        return other(call)
+
+    def _function(self, body: Node, call: Call) -> Result:
+        self._depth += 1
+        before = {name: self.variables.get(name) for name in _PARAMETERS}
+        self.budget.make(2 * sum(map(len, call.args)), 1)
+        self.variables.update({str(at): arg for at, arg in enumerate(call.args[:9], 1)})
+        self.variables.update({"@": " ".join(call.args), "*": " ".join(call.args), "#": str(len(call.args))})
+        try:
+            if self._depth > _DEEPEST:
+                raise Blur
+            return self.run(body, call.stdin)
+        finally:
+            self._depth -= 1
+            for name, value in before.items():
+                if value is None:
+                    self.variables.pop(name, None)
+                else:
+                    self.variables[name] = value
+
+    def _unknown(self, call: Call) -> Stream:
+        """What a command shows that cannot be followed: some of what it opened, or names, and of what flows into it."""
+        paths = [path for path in self.files.opened if path]
+        if not paths:
+            paths = [path for arg in call.args if (path := self.files.resolve(arg)) and self.files.is_file(path)]
+        named = [Some(path) for path in dict.fromkeys(paths)]
+        flowing = call.stdin.blurred().parts if call.stdin is not None else []
+        parts: list[Part] = [*named, *flowing]
+        return Stream(parts or [Some(None)], ordered=False)
+
+    # -- text out of lines: `$( )` and `<( )` ----------------------------------------
+
+    def _captured(self, args: list[str]) -> Stream | None:
+        """What `echo "$(cat f)"` shows: the lines of f, if the text is there whole, else some of them."""
+        words = [arg for arg in args if not re.fullmatch(r"-[neE]+|%s(?:\\n)?", arg)]
+        text = " ".join(words)
+        self.budget.step(sum(len(captured) + len(text) // 4 + LINE * len(stream.parts) for captured, stream in self.captured))
+        for captured, stream in reversed(self.captured):
+            if captured == text and captured != UNKNOWN and stream.files():
+                return stream
+        within = [
+            Some(path)
+            for captured, stream in self.captured
+            if (len(captured.strip()) > 3 or captured == UNKNOWN) and captured in text
+            for path in stream.files()
+        ]
+        self.budget.make(0, len(within))
+        return Stream(within) if within else None
+
+    def _substituted(self, node: Node) -> str:
+        """The text of `$( )`."""
+        inner = node.named_children
+        stream, _ = self.apart(partial(self.block, inner, None))
+        if len(inner) == 1 and inner[0].type == "file_redirect":
+            stream = self.files.open(self.words.one(inner[0].named_children[-1])) or Stream()
+        self.budget.make(sum(len(part.text or "") + 1 for part in stream.parts if isinstance(part, Line)))
+        text = _text_of(stream)
+        if stream.files():
+            self.captured.append((text, stream))
+        return text
+
+    def _piped(self, node: Node) -> str:
+        """The name under which `<( )` can be read."""
+        name = f"/dev/fd/{63 - len(self.files.pipes)}"
+        stream, _ = self.apart(partial(self.block, node.named_children, None))
+        self.files.pipes[name] = stream
+        return name
+
+
+def _text_of(stream: Stream) -> str:
+    """What `$( )` makes of lines; unknown where their order is, unless they are no lines of files."""
+    if not stream.ordered and len(stream.parts) > 1 and not all(isinstance(part, Line) and not part.no for part in stream.parts):
+        return UNKNOWN
+    try:
+        return rendered(stream).rstrip("\n")
+    except Blur:
+        return UNKNOWN

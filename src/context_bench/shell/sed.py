@@ -1,0 +1,223 @@
+"""`sed`, run on lines that know where they come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from context_bench.shell import options
+from context_bench.shell.budget import Budget
+from context_bench.shell.model import Blur, Line, Part, Some
+from context_bench.shell.sed_script import Address, Command, Script
+
+_SUBSTITUTE = 0.5
+_STEPS = 2_000_000
+
+
+class Sed:
+    """One call of sed: its script, and whether it prints by itself."""
+
+    def __init__(self, args: list[str], budget: Budget) -> None:
+        self.budget = budget
+        given = options.parse(args, "efl", "expression file line-length")
+        if given.has("f", "file", "z", "null-data", "help", "version"):
+            raise Blur
+        self.in_place = given.has("i", "in-place") or any(arg.startswith(("-i", "--in-place")) for arg in args)
+        self.separate = self.in_place or given.has("s", "separate")
+        quiet = given.has("n", "quiet", "silent")
+        kind = "extended" if given.has("E", "r", "regexp-extended") else "basic"
+        scripts = given.values("e", "expression")
+        self.files = list(given.rest)
+        if any(arg.startswith("-i") and not arg.startswith("--") for arg in args):
+            # -i takes its suffix only when glued to it, and swallows the letters after it
+            given = options.parse(
+                ["-i" if arg.startswith("-i") and arg != "-i" else arg for arg in args], "efl", "expression file line-length"
+            )
+            self.files, scripts = list(given.rest), given.values("e", "expression")
+            quiet = given.has("n", "quiet", "silent")
+        if not scripts:
+            if not self.files:
+                raise Blur
+            scripts = [self.files.pop(0)]
+            if self.in_place and not scripts[0] and self.files:  # BSD: sed -i '' script file
+                scripts = [self.files.pop(0)]
+        script = "\n".join(scripts)
+        if script.startswith("#n\n"):
+            quiet = True
+        self.quiet = quiet
+        self.unknown = False
+        try:
+            self.script = Script(script, kind).commands()
+        except Blur:
+            if not self.in_place:
+                raise
+            self.script, self.unknown = [], True  # what it makes of a file is not known; that the file changes is
+
+    def highest(self) -> int:
+        """The highest line number the script speaks of; `Blur` if it looks at text or at the end."""
+        numbers = [0]
+
+        def walk(commands: list[Command]) -> None:
+            for one in commands:
+                if one.name not in "{pdqQ":
+                    raise Blur
+                for address in (one.first, one.second):
+                    if address is not None:
+                        if address.kind == "last" and address is one.second:
+                            continue
+                        if address.kind not in ("line", "plus"):
+                            raise Blur
+                        numbers[0] += address.number
+                walk(one.block)
+
+        walk(self.script)
+        return numbers[0]
+
+    def counts(self) -> bool:
+        """Whether it goes by the position of lines."""
+        kinds = {address.kind for one in _walk(self.script) for address in (one.first, one.second) if address is not None}
+        return bool(kinds - {"match"}) or any(one.second is not None or one.name in "qQ=" for one in _walk(self.script))
+
+    def run(self, lines: list[Line]) -> list[Part]:
+        """What it prints for these lines."""
+        out: list[Part] = []
+        for command in _walk(self.script):
+            command.open = False
+            for pattern in (command.pattern, *(one.pattern for one in (command.first, command.second) if one is not None)):
+                if pattern is not None:
+                    texts = [line.text or "" for line in lines]
+                    pattern.prepare(texts, len("".join(texts)), self.budget)
+        if len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS:
+            raise Blur
+        self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
+        if (only := self._window(len(lines))) is not None:
+            return list(lines[only])
+        for number, line in enumerate(lines, 1):
+            if self._one(number, line, number == len(lines) and not line.rest, out):
+                break
+        return out
+
+    def _window(self, length: int) -> slice | None:
+        """What `sed -n 'a,bp'`, which agents use above all, prints: one slice of the lines."""
+        if not self.quiet or len(self.script) != 1:
+            return None
+        one = self.script[0]
+        if one.name != "p" or one.negated or one.first is None or one.first.kind != "line" or one.first.number < 1:
+            return None
+        first, second = one.first.number, one.second
+        if second is None:
+            return slice(first - 1, first)
+        ends = {"line": second.number, "plus": first + second.number, "last": length}
+        return slice(first - 1, max(first, ends[second.kind])) if second.kind in ends else None
+
+    def _one(self, number: int, line: Line, last: bool, out: list[Part]) -> bool:
+        after: list[Part] = []
+        state = _State(line)
+        ended = self._commands(self.script, number, last, state, out, after)
+        if ended != "d" and ended != "Q" and not self.quiet:
+            out.append(state.shown())
+        out += after
+        return ended in ("q", "Q")
+
+    def _commands(self, commands: list[Command], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
+        for one in commands:
+            if _selected(one, number, last, state.line) == one.negated:
+                continue
+            if one.name in "=iac":
+                self.budget.make(0, 1)
+            if one.name == "{":
+                ended = self._commands(one.block, number, last, state, out, after)
+                if ended:
+                    return ended
+            elif one.name == "p":
+                out.append(state.shown())
+            elif one.name == "=":
+                out.append(Line(None, 0, str(number)))
+            elif one.name == "s":
+                if state.substitute(one) and "p" in one.flags:
+                    out.append(state.shown())
+            elif one.name == "i":
+                out.append(Line(None, 0, one.text))
+            elif one.name == "a":
+                after.append(Line(None, 0, one.text))
+            elif one.name == "c":
+                if one.second is not None:
+                    raise Blur
+                out.append(Line(None, 0, one.text))
+                return "d"
+            else:
+                return one.name
+        return ""
+
+
+class _State:
+    """The pattern space."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.lost = False
+
+    def shown(self) -> Part:
+        return Some(self.line.path) if self.lost else self.line
+
+    def substitute(self, command: Command) -> bool:
+        text = self.line.text
+        if text is None or command.pattern is None:
+            raise Blur
+        digits = re.sub(r"\D", "", command.flags)
+        if digits:
+            raise Blur
+        new, times = command.pattern.replaced(command.replacement, text, once="g" not in command.flags)
+        if times and len(new) < _SUBSTITUTE * len(text.strip()) and self.line.path and self.line.no:
+            self.lost = True  # too little is left of the line to call it read
+        self.line = self.line._replace(text=new)
+        return times > 0
+
+
+def _walk(commands: list[Command]) -> Iterator[Command]:
+    for one in commands:
+        yield one
+        yield from _walk(one.block)
+
+
+def _at(address: Address, number: int, last: bool, line: Line) -> bool:
+    if address.kind == "line":
+        return number == address.number
+    if address.kind == "last":
+        return last
+    if address.kind == "step":
+        return number == address.number if address.step <= 0 else number >= address.number and (number - address.number) % address.step == 0
+    if address.pattern is None or line.text is None:
+        raise Blur
+    return bool(address.pattern.found(line.text))
+
+
+def _selected(command: Command, number: int, last: bool, line: Line) -> bool:
+    first, second = command.first, command.second
+    if first is None:
+        return True
+    if second is None:
+        return _at(first, number, last, line)
+    if command.open:
+        if second.kind in ("line", "plus", "multiple"):
+            if number >= command.until:
+                command.open = False
+            return number <= command.until
+        if _at(second, number, last, line):
+            command.open = False
+        return True
+    if first.kind == "line" and first.number == 0 and second.kind == "match":
+        if number == 1:
+            command.open = not _at(second, number, last, line)
+            return True
+        return False
+    if not _at(first, number, last, line):
+        return False
+    if second.kind == "line":
+        command.until = second.number
+    elif second.kind == "plus":
+        command.until = number + second.number
+    elif second.kind == "multiple":
+        command.until = -(-number // second.number) * second.number if second.number else number
+    command.open = command.until > number if second.kind in ("line", "plus", "multiple") else True
+    return True

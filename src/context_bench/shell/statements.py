@@ -1,0 +1,276 @@
+"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from context_bench.shell.budget import LINE
+from context_bench.shell.call import Result, Status
+from context_bench.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Stream
+from context_bench.shell.patterns import glob
+from context_bench.shell.redirecting import command, redirected_statement
+from context_bench.shell.words import text_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from context_bench.shell.running import Shell
+
+_WORDS = ("word", "string", "raw_string", "simple_expansion", "concatenation")
+
+
+def _comment(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    return Stream(), 0
+
+
+def _block(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    return shell.block(node.named_children, stdin)
+
+
+def _subshell(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    return shell.apart(partial(shell.block, node.named_children, stdin))
+
+
+def _list(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    """`a && b`, `a || b`."""
+    left, operator, right = node.children[0], node.children[1].type, node.children[-1]
+    out, status = shell.run(left, stdin)
+    if status is None:
+        made, after = shell.perhaps(partial(shell.run, right, stdin))
+        out.extend(made)
+        return out, None if after == 0 else after
+    if (status == 0) == (operator == "&&"):
+        status = shell.run_onto(out, right, stdin)
+    return out, status
+
+
+def _pipeline(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    stream, status = stdin, None
+    cwd, variables = shell.files.cwd, shell.kept()
+    for child in node.named_children:
+        if child.type != "comment":
+            stream, status = shell.alone(child, stream)
+    shell.files.cwd = cwd
+    shell.restore(variables)
+    return stream or Stream(), status
+
+
+def _negated_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    out, status = shell.run(node.named_children[-1], stdin)
+    return out, None if status is None else int(status == 0)
+
+
+def _function_definition(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if name is not None and body is not None:
+        shell.functions[shell.words.one(name)] = body
+    return Stream(), 0
+
+
+# -- variables -----------------------------------------------------------------
+
+
+def _variable_assignment(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+    if name is None:
+        return Stream(), 0
+    text = "" if value is None else UNKNOWN if value.type == "array" else shell.words.one(value)
+    if any(child.type == "+=" for child in node.children):
+        before = shell.variables.get(shell.words.one(name), UNKNOWN)
+        shell.budget.make(len(before))
+        text = before + text
+    shell.variables[shell.words.one(name)] = text
+    return Stream(), 0
+
+
+def _declaration_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    """export, local, declare, readonly."""
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            shell.run(child, None)
+    return Stream(), 0
+
+
+def _unset_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    for child in node.named_children:
+        shell.variables.pop(shell.words.one(child), None)
+    return Stream(), 0
+
+
+# -- loops -----------------------------------------------------------------------
+
+
+def _for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+    if variable is None or body is None:
+        raise Blur
+    values = shell.words.args(node.children_by_field_name("value"))
+    if len(values) > MOST_ROUNDS:
+        raise Blur
+    out = Stream()
+    last: Status = 0
+    for value in values:
+        shell.variables[shell.words.one(variable)] = value
+        made, last = _round(shell, body, stdin)
+        out.extend(made)
+    return out, last
+
+
+def _c_style_for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    body = node.child_by_field_name("body")
+    text = text_of(node)
+    shell.budget.step(len(text))
+    for found in re.finditer(r"\b([A-Za-z_]\w*)\s*(?:=|\+\+)", text):
+        shell.variables[found[1]] = UNKNOWN
+    return shell.perhaps(partial(shell.run, body, stdin)) if body is not None else (Stream(), None)
+
+
+def _while_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    """while, until: followed where each round reads a line of known input."""
+    condition, body = text_of(node.named_children[0]), node.child_by_field_name("body")
+    shell.budget.step(len(condition))
+    if body is None:
+        raise Blur
+    reads = re.fullmatch(r"(?:IFS=\S*\s+)?read(?:\s+-r)?\s+([A-Za-z_]\w*)", condition.strip())
+    if not reads or stdin is None or not stdin.parts:
+        return shell.perhaps(partial(shell.run, body, stdin))
+    variable = reads[1]
+    try:
+        lines = stdin.texts()
+    except Blur:
+        shell.variables[variable] = UNKNOWN
+        shell.captured.append((UNKNOWN, stdin))
+        made, _ = shell.perhaps(partial(shell.run, body, None))
+        return made, None
+    if len(lines) > MOST_ROUNDS:
+        raise Blur
+    out = Stream(ordered=stdin.ordered)
+    for line in lines:
+        text = line.text or ""
+        shell.variables[variable] = text if "IFS=" in condition else text.strip()
+        if line.no:
+            shell.captured.append((shell.variables[variable], Stream([line])))
+        made, _ = _round(shell, body, None)
+        out.extend(made)
+    return out, 0
+
+
+def _round(shell: Shell, body: Node, stdin: Stream | None) -> Result:
+    text = body.text or b""
+    shell.budget.step(len(text))
+    if re.search(rb"\b(?:break|continue)\b", text):
+        made, status = shell.perhaps(partial(shell.run, body, stdin))[0], None
+    else:
+        made, status = shell.run(body, stdin)
+    shell.budget.look(len(made.parts))
+    return made, status
+
+
+# -- conditions ------------------------------------------------------------------
+
+
+def _if_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    clauses = [_parted(one) for one in (node, *node.named_children) if one.type in ("if_statement", "elif_clause")]
+    other = next((one.named_children for one in reversed(node.named_children) if one.type == "else_clause"), [])
+    out = Stream()
+    for conditions, body in clauses:
+        made, status = shell.block(conditions, stdin)
+        out.extend(made)
+        if status is None:
+            for branch in (*(branch for _, branch in clauses), other):
+                out.extend(shell.perhaps(partial(shell.block, branch, stdin))[0])
+            return out, None
+        if status == 0:
+            made, status = shell.block(body, stdin)
+            out.extend(made)
+            return out, status
+    made, status = shell.block(other, stdin)
+    out.extend(made)
+    return out, status
+
+
+def _parted(node: Node) -> tuple[list[Node], list[Node]]:
+    """Conditions and body of an if or elif."""
+    conditions: list[Node] = []
+    body: list[Node] = []
+    seen_then = False
+    for child in node.children:
+        if child.type == "then":
+            seen_then = True
+        elif child.is_named and child.type not in ("elif_clause", "else_clause"):
+            (body if seen_then else conditions).append(child)
+    return conditions, body
+
+
+def _case_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    subject = node.child_by_field_name("value")
+    value = shell.words.one(subject) if subject is not None else UNKNOWN
+    out = Stream()
+    for item in node.named_children:
+        if item.type != "case_item":
+            continue
+        patterns = item.children_by_field_name("value")
+        heads = {one.id for one in patterns}
+        body = [child for child in item.named_children if child.id not in heads]
+        if UNKNOWN in value:
+            out.extend(shell.perhaps(partial(shell.block, body, stdin))[0])
+        elif any(_fits(shell, one, value) for one in patterns):
+            return shell.block(body, stdin)
+    return out, None if UNKNOWN in value else 0
+
+
+def _fits(shell: Shell, pattern: Node, value: str) -> bool:
+    text = shell.words.pattern(pattern)
+    shell.budget.step(LINE + len(value) * (len(value) if "**/" in text else 1 + len(text) // 16))
+    return glob(text, stars_cross=True).match(value) is not None
+
+
+def _test_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+    """Whether a file or directory is there; other tests are not followed."""
+    found = re.fullmatch(r"\[\[?\s+(!\s+)?-([efds])\s+(\S+)\s+\]\]?", text_of(node))
+    words = [child for child in _descendants(node) if child.type in _WORDS]
+    if not found or not words:
+        return Stream(), None
+    path = shell.files.resolve(shell.words.one(words[0]))
+    if path is None or shell.files.tree is None:
+        return Stream(), None
+    is_file, is_dir = bool(shell.files.is_file(path)), bool(shell.files.is_dir(path))
+    there = is_file if found[2] in "fs" else is_dir if found[2] == "d" else is_file or is_dir
+    return Stream(), int(there == bool(found[1]))
+
+
+def _descendants(node: Node) -> list[Node]:
+    out: list[Node] = []
+    for child in node.named_children:
+        out.append(child)
+        if child.type not in ("string", "concatenation"):
+            out += _descendants(child)
+    return out
+
+
+STATEMENTS: dict[str, Callable[[Shell, Node, Stream | None], Result]] = {
+    "c_style_for_statement": _c_style_for_statement,
+    "case_statement": _case_statement,
+    "command": command,
+    "comment": _comment,
+    "compound_statement": _block,
+    "declaration_command": _declaration_command,
+    "do_group": _block,
+    "for_statement": _for_statement,
+    "function_definition": _function_definition,
+    "if_statement": _if_statement,
+    "list": _list,
+    "negated_command": _negated_command,
+    "pipeline": _pipeline,
+    "redirected_statement": redirected_statement,
+    "subshell": _subshell,
+    "test_command": _test_command,
+    "unset_command": _unset_command,
+    "variable_assignment": _variable_assignment,
+    "variable_assignments": _block,
+    "while_statement": _while_statement,
+}
+"""What runs each kind of node; the shell gives the nodes' names."""

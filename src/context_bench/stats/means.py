@@ -1,0 +1,190 @@
+"""Means, their standard errors, and paired differences, with clusters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+from context_bench.stats.students import quantile, upper_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class MeanSE:
+    """A mean and its standard errors; `None` where one value or one cluster leaves nothing to estimate them from.
+
+    `se` is the one to use: clustered, corrected by G / (G − 1) (equals statsmodels' OLS on a constant with `cov_type="cluster"`). `se_iid`
+    ignores clusters, `se_uncorrected` leaves the correction out, `se_miller` is the form of arXiv:2411.00640.
+    """
+
+    mean: float
+    se: float | None
+    se_iid: float | None
+    se_uncorrected: float | None
+    se_miller: float | None
+    n: int
+    clusters: int
+
+
+def mean_se(values: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | None = None) -> MeanSE:
+    """Mean of `values` with plain and clustered standard errors; no clusters given = every value stands alone."""
+    import numpy as np
+
+    array = np.asarray(values, dtype=float)
+    n = len(array)
+    if not n:
+        raise ValueError("a mean needs at least one value")
+    codes = codes_of(clusters, n)
+    mean = float(array.mean())
+    off = array - mean
+    sums = np.bincount(codes, off)
+    groups = len(sums)
+    between = float(sums @ sums)
+    if n < 2 or groups < 2:
+        return MeanSE(mean, None, None, None, None, n, groups)
+    iid = float(off @ off) / (n - 1) / n
+    cross = (between - float(off @ off)) / n**2
+    return MeanSE(
+        mean,
+        se=math.sqrt(groups / (groups - 1) * between) / n,
+        se_iid=math.sqrt(iid),
+        se_uncorrected=math.sqrt(between) / n,
+        se_miller=math.sqrt(max(0.0, iid + cross)),
+        n=n,
+        clusters=groups,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """Mean of system − baseline on the same examples, by Student's t (df = clusters − 1).
+
+    Where all differences are equal there is nothing to judge their spread by: `se` is 0 and every bound and p is `None`. For scores in a
+    known range use `bounded`, which needs no such retreat.
+    """
+
+    mean: float
+    se: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    lower_one_sided: float | None
+    noninferiority_p: float | None
+    tost_p: float | None
+    n: int
+    clusters: int
+
+
+def paired_difference(
+    system: Sequence[float],
+    baseline: Sequence[float],
+    clusters: Sequence[Any] | None = None,
+    *,
+    margin: float | None = None,
+    confidence: float = 0.95,
+) -> PairedDifference:
+    """Compare two systems example by example. `margin` (> 0): the loss that would still be acceptable.
+
+    `p` two-sided against no difference; `noninferiority_p` against a loss of `margin` or more; `tost_p` against being apart by `margin`
+    either way.
+    """
+    import numpy as np
+
+    d = np.asarray(system, dtype=float) - np.asarray(baseline, dtype=float)
+    found = mean_se(d, clusters)
+    se = found.se
+    if se is None or se <= 1e-15:
+        return PairedDifference(found.mean, se, None, None, None, None, None, None, found.n, found.clusters)
+    df = float(found.clusters - 1)
+    two, one = quantile(0.5 + confidence / 2, df) * se, quantile(confidence, df) * se
+    above = below = None
+    if margin is not None:
+        above = upper_tail((found.mean + margin) / se, df)
+        below = upper_tail((margin - found.mean) / se, df)
+    return PairedDifference(
+        found.mean,
+        se,
+        low=found.mean - two,
+        high=found.mean + two,
+        p=2 * upper_tail(abs(found.mean) / se, df),
+        lower_one_sided=found.mean - one,
+        noninferiority_p=above,
+        tost_p=None if above is None or below is None else max(above, below),
+        n=found.n,
+        clusters=found.clusters,
+    )
+
+
+def median_interval(
+    values: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | NDArray[Any] | None = None, confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Interval of the median; see `quantile_interval`."""
+    return quantile_interval(values, 0.5, clusters, confidence)
+
+
+def quantile_interval(
+    values: Sequence[float] | NDArray[Any], share: float, clusters: Sequence[Any] | NDArray[Any] | None = None, confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off the sorted values).
+
+    `None` below 6 clusters, and where the interval would reach beyond the largest or smallest value seen: the 95th percentile of 20
+    values has no upper limit.
+    """
+    import numpy as np
+
+    from context_bench.stats.bounded import bounded
+
+    array = np.asarray(values, dtype=float)
+    below = (array <= np.quantile(array, share)).astype(float)
+    design = bounded(below, clusters, low=0.0, high=1.0).design
+    if design.clusters < MIN_CLUSTERS:
+        return None
+    half = quantile(0.5 + confidence / 2, design.df) * math.sqrt(share * (1 - share) * design.effect / design.n)
+    if share != 0.5 and not (share - half > 0 and share + half < 1):
+        return None
+    low, high = np.quantile(array, [max(0.0, share - half), min(1.0, share + half)])
+    return float(low), float(high)
+
+
+def bootstrap_mean(
+    values: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
+
+    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of clusters. Not for pass
+    rates and other scores with a known range: see `bounded`.
+    """
+    import numpy as np
+
+    from context_bench.stats.bootstrap import blocked, resampled_sums
+
+    array = np.asarray(values, dtype=float)
+    codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
+    sizes = np.bincount(codes).astype(float)
+    groups, n, mean = len(sizes), len(array), float(array.mean())
+    if groups < MIN_CLUSTERS:
+        return None
+    off = np.bincount(codes, array - mean)
+    se = math.sqrt(groups / (groups - 1)) * math.sqrt(float(off @ off)) / n
+    if se <= 1e-12 * max(1.0, abs(mean)):
+        return None
+    off, sizes = blocked(off, seed), blocked(sizes, seed)
+    scale = math.sqrt(len(off) / (len(off) - 1))
+    sums = resampled_sums(np.column_stack([off, sizes, off**2, off * sizes, sizes**2]), resamples, seed)
+    shift = sums[:, 0] / sums[:, 1]
+    spread = np.maximum(sums[:, 2] - 2 * shift * sums[:, 3] + shift**2 * sums[:, 4], 0.0)
+    se_again = scale * np.sqrt(spread) / sums[:, 1]
+    told = se_again > 1e-3 * se  # a draw of one cluster over and over tells nothing
+    tails = np.quantile(shift[told] / se_again[told], [0.5 - confidence / 2, 0.5 + confidence / 2])
+    least = quantile(0.5 + confidence / 2, groups - 1.0)
+    return mean - max(float(tails[1]), least) * se, mean - min(float(tails[0]), -least) * se

@@ -1,0 +1,205 @@
+"""What a compressor is worth between two ends: with everything, and with nothing; and beside plain truncation to the same size.
+
+```python
+retention_index(scores, full, none, sessions).value        # 1: as good as the whole history, 0: as bad as none of it
+lifts([Lift("anchored", "head_tail@anchored", …)])         # what it adds over cutting the middle out for free
+```
+
+All scores of one call are of the same probes in the same order; `clusters` say which session each is of, and whole sessions are drawn
+again for the intervals. Formulas: the retention index and the lift of the specification's §3.4, system-level rubric of §2.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from context_bench.core.records import Comparison, Estimate
+from context_bench.core.rubric import HIGHEST, LOWEST
+from context_bench.memory.figures import estimate
+from context_bench.stats.bootstrap import RESAMPLES
+from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Share of the scale by which full history must beat none, or there is nothing that could be retained.
+LEAST_GAP = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionIndex:
+    """(q − q_none) / (q_full − q_none). `gap` = q_full − q_none. `value` is `None` where that is too small, and `why` says so; `low` and
+    `high` are `None` below 6 sessions. Above 1: better than with everything; below 0: worse than with nothing.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    gap: float | None
+    n: int
+    clusters: int
+    why: str = ""
+
+
+def retention_index(
+    system: Sequence[float],
+    full: Sequence[float],
+    none: Sequence[float],
+    clusters: Sequence[Hashable] | None = None,
+    *,
+    scale: float = 1.0,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> RetentionIndex:
+    """How much of what the history is worth is still there. `scale`: the width of the score's range (5 for ratings from 0 to 5).
+
+    Undefined if full history beats none by less than a twentieth of the scale: the quotient would be noise over noise.
+    """
+    import numpy as np
+
+    from context_bench.stats.bootstrap import cluster_sums, ratio_interval
+
+    own, most, least = (np.asarray(values, dtype=float) for values in (system, full, none))
+    if not own.shape == most.shape == least.shape or own.ndim != 1:
+        raise ValueError(f"scores of the same probes are needed: {len(own)} of the system, {len(most)} with all, {len(least)} with none")
+    if not len(own):
+        return RetentionIndex(None, None, None, None, 0, 0, "no probe was scored for the system, full history and none")
+    codes = sorted_codes(clusters, len(own))
+    count, gap = int(codes.max()) + 1, float((most - least).mean())
+    if gap < LEAST_GAP * scale:
+        why = f"full history scores only {gap:.3g} above none (at least {LEAST_GAP * scale:.3g} is needed): nothing to retain"
+        return RetentionIndex(None, None, None, gap, len(own), count, why)
+    low = high = None
+    if count >= MIN_CLUSTERS:
+        sums = cluster_sums(codes, own - least, most - least)
+        low, high = ratio_interval(sums[:, 0], sums[:, 1], resamples=resamples, seed=seed) or (None, None)
+    value = float((own - least).mean()) / gap
+    return RetentionIndex(value, low, high, gap, len(own), count, "" if low is not None else _too_few(count))
+
+
+def retained(scores: Sequence[Sequence[float] | NDArray[Any]]) -> list[float] | None:
+    """What some systems keep of what the history is worth, from their scores on the same examples, those with all and with none the last
+    two; `None` where that is too little to speak of. Scores above 1 are ratings.
+    """
+    import numpy as np
+
+    values = [np.asarray(each, dtype=float) for each in scores]
+    if not len(values[0]):
+        return None
+    *shares, most, least = (float(each.mean()) for each in values)
+    scale = HIGHEST if max(float(each.max()) for each in values) > 1 else 1.0
+    return None if most - least < LEAST_GAP * scale else [(share - least) / (most - least) for share in shares]
+
+
+def _too_few(clusters: int) -> str:
+    few = f"{clusters} sessions are too few for an interval (at least {MIN_CLUSTERS})"
+    return few if clusters < MIN_CLUSTERS else "full history and none are too close for an interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """A system and plain truncation to its size, on the same probes. `known_bad`: arms that must lose, by name."""
+
+    system: str
+    truncation: str
+    scores: Sequence[float]
+    truncated: Sequence[float]
+    clusters: Sequence[Hashable]
+    known_bad: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None = None, seed: int = 0) -> list[Comparison]:
+    """What each system adds over truncation: mean paired difference, interval and verdict, Holm-corrected over the systems.
+
+    `better` is the verdict a compressor has to earn; `non-inferior` says that cutting the middle out would have done as well.
+    """
+    from context_bench.stats.verdict import Assay, Question, judge, shows_inferior, weigh
+
+    questions = []
+    for pair in pairs:
+        evidence = weigh(pair.scores, pair.truncated, pair.clusters, margin=margin, seed=seed)
+        bad = ((name, weigh(scores, pair.truncated, pair.clusters, margin=margin, seed=seed)) for name, scores in pair.known_bad.items())
+        shown = next((name for name, found in bad if shows_inferior(found)), None)
+        questions.append(Question(pair.system, pair.truncation, metric, evidence, Assay(shown, tuple(pair.known_bad))))
+    return judge(questions)
+
+
+# --- the rubric, system by system ---
+
+
+@dataclass(frozen=True, slots=True)
+class RubricLevel:
+    """A system's rubric scores. `dimensions`: the mean of its probes' scores in each; `overall`: their unweighted mean;
+    `overall_probe_mean`: the mean of the probes' own overalls. The last two differ where probes are not asked about all dimensions.
+    """
+
+    dimensions: dict[str, Estimate]
+    overall: Estimate | None
+    overall_probe_mean: Estimate | None
+
+
+def rubric_level(probes: Sequence[Mapping[str, float]], clusters: Sequence[Hashable], *, seed: int = 0) -> RubricLevel:
+    """From the dimension scores of each probe (absent: not scored). A probe without any is a failure of the judge, and in no mean."""
+    import numpy as np
+
+    named = list(dict.fromkeys(name for probe in probes for name in probe))
+    scored = [(probe, cluster) for probe, cluster in zip(probes, clusters, strict=True) if probe]
+    if not scored:
+        return RubricLevel({}, None, None)
+    codes = sorted_codes([cluster for _, cluster in scored], len(scored))
+    values = np.array([[probe.get(name, math.nan) for name in named] for probe, _ in scored])
+    there = ~np.isnan(values)
+    dimensions = {
+        name: estimate([float(v) for v in values[there[:, at], at]], [int(c) for c in codes[there[:, at]]], low=LOWEST, high=HIGHEST)
+        for at, name in enumerate(named)
+    }
+    means = [sum(probe.values()) / len(probe) for probe, _ in scored]
+    sums = np.array(
+        [[np.bincount(codes, np.nan_to_num(values[:, at])), np.bincount(codes, there[:, at].astype(float))] for at in range(len(named))]
+    )
+    groups = np.concatenate([sums[:, 0].T, sums[:, 1].T], axis=1)
+    width = len(named)
+    found = resampled_interval(groups, lambda drawn: (drawn[:, :width] / drawn[:, width:]).mean(axis=1), seed=seed)
+    overall = Estimate(float(np.mean([each.value for each in dimensions.values()])), n=len(scored), clusters=len(groups))
+    if found is not None:
+        overall.low, overall.high, overall.method = max(LOWEST, found[0]), min(HIGHEST, found[1]), "cluster bootstrap"
+    return RubricLevel(dimensions, overall, estimate(means, [int(c) for c in codes], low=LOWEST, high=HIGHEST))
+
+
+def sorted_codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
+    """Sessions as whole numbers in the order of their names, so that no interval depends on the order of the probes."""
+    import numpy as np
+
+    if clusters is None or len(clusters) != n:
+        return codes_of(clusters, n)
+    numbers = {label: number for number, label in enumerate(sorted(set(clusters), key=str))}
+    return np.fromiter((numbers[label] for label in clusters), dtype=np.int64, count=n)
+
+
+def resampled_interval(
+    groups: NDArray[Any], statistic: Callable[[NDArray[Any]], NDArray[Any]], *, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float] | None:
+    """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved outwards for few of them.
+
+    `groups`: (sessions × sums); `statistic`: (resamples × sums) → one value each. `None` below 6 sessions, where the statistic is undefined
+    in more draws than the interval leaves out, and where all draws agree.
+    """
+    import numpy as np
+
+    from context_bench.stats.bootstrap import resampled_sums
+    from context_bench.stats.students import quantile, upper_tail
+
+    count = len(groups)
+    if count < MIN_CLUSTERS:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = statistic(resampled_sums(groups, resamples, seed))
+    usable = drawn[np.isfinite(drawn)]
+    tail = upper_tail(quantile(0.975, count - 1.0) * math.sqrt(count / (count - 1)))
+    if len(drawn) - len(usable) > tail * len(drawn) or not len(usable):
+        return None
+    low, high = np.quantile(usable, [tail, 1 - tail])
+    return (float(low), float(high)) if high > low else None

@@ -1,0 +1,153 @@
+"""Evidence on one metric of two arms: difference, interval, how many examples would decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from context_bench.stats.clusters import MIN_CLUSTERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from context_bench.stats.bounded import Bounded
+
+
+LARGEST_DEFAULT_MARGIN = 0.02
+SHARE_OF_WHAT_CAN_BE_LOST = 0.1
+LEVEL = 0.05
+
+
+def default_margin(full: float | None = None, none: float | None = None) -> float:
+    """The margin when none was given: 2 points, or a tenth of what the context is worth (full − none) if that is less; never below 0."""
+    if full is None or none is None:
+        return LARGEST_DEFAULT_MARGIN
+    return min(LARGEST_DEFAULT_MARGIN, max(0.0, SHARE_OF_WHAT_CAN_BE_LOST * (full - none)))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What paired scores say. `difference` = system − baseline; `low`, `high`: 95 % interval, `None` below 6 clusters.
+
+    `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less" (small = a
+    larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound. `changed`: pairs that differ.
+    `failed`: examples that only the baseline answered, and `counting_failures` the difference if they count as wrong.
+    `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`: examples for an 80 % chance of a decision.
+    """
+
+    n: int
+    clusters: int
+    excluded: int
+    changed: int
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bound: float | None = None
+    margin: float | None = None
+    p_loss: float | None = None
+    p_within: float | None = None
+    p_gain: float | None = None
+    n_needed: int | None = None
+    equal_assumed: bool = True
+    failed: int = 0
+    counting_failures: float | None = None
+    in_points: bool = True
+    method: str = ""
+
+
+def weigh(
+    system: Sequence[float] | NDArray[Any],
+    baseline: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    *,
+    margin: float | None,
+    excluded: int = 0,
+    lost: Sequence[float] = (),
+    seed: int = 0,
+) -> Evidence:
+    """Gather the evidence of paired scores (same examples, same order).
+
+    `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system failed.
+    Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by Student's t and bootstrap-t.
+    """
+    import numpy as np
+
+    from context_bench.stats.bounded import bounded
+    from context_bench.stats.clusters import codes_of
+
+    first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
+    if first.shape != second.shape:
+        raise ValueError(f"pairs are needed: {len(first)} scores of the system, {len(second)} of the baseline")
+    if not len(first):
+        return Evidence(0, 0, excluded, 0, margin=margin)
+    both = np.concatenate([first, second, np.asarray(lost, dtype=float)])
+    codes = codes_of(clusters, len(first))
+    groups, d = int(codes.max()) + 1, first - second
+    in_range = bool(both.min() >= 0 and both.max() <= 1)
+    start = Evidence(len(d), groups, excluded, int((d != 0).sum()), float(d.mean()), margin=margin, failed=len(lost))
+    if len(lost) and in_range:
+        start = _with(start, counting_failures=float(d.sum() - sum(lost)) / (len(d) + len(lost)))
+    if groups < MIN_CLUSTERS:
+        return _with(start, in_points=in_range)
+    if in_range:
+        ternary = bool(np.isin(both, (0.0, 1.0)).all())
+        return _bounded_evidence(start, bounded(d, codes, low=-1.0, high=1.0, guarded=True), "Tango" if ternary else "score bound")
+    return _free_evidence(start, d, codes, seed)
+
+
+def _with(evidence: Evidence, **changes: Any) -> Evidence:
+    from dataclasses import replace
+
+    return replace(evidence, **changes)
+
+
+def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Evidence:
+    low, high = gathered.interval()
+    tails = min(gathered.p_above(0.0), gathered.p_below(0.0))
+    told = _with(start, low=low, high=high, bound=gathered.lower_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method)
+    if start.margin is None or start.margin <= 0:
+        return told
+    looks_worse = gathered.mean < -start.margin
+    effect = (gathered.design if looks_worse else gathered.guard or gathered.design).effect
+    needed, equal = _needed(start.margin, gathered.mean, gathered.variance, effect)
+    return _with(
+        told,
+        p_loss=gathered.p_above(-start.margin),
+        p_within=gathered.p_below(-start.margin),
+        n_needed=needed,
+        equal_assumed=equal,
+    )
+
+
+def _needed(margin: float, difference: float, variance: float, effect: float) -> tuple[int, bool]:
+    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two are truly equal."""
+    from context_bench.stats.power import n_noninferiority, n_paired
+
+    if difference < -margin:
+        return n_paired(-margin - difference, variance, alpha=2 * LEVEL, effect=effect), False
+    return n_noninferiority(margin, variance, alpha=LEVEL, effect=effect), True
+
+
+def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
+    from context_bench.stats.means import bootstrap_mean, mean_se
+    from context_bench.stats.students import quantile, upper_tail
+
+    interval, found = bootstrap_mean(d, codes, seed=seed), mean_se(d, codes)
+    if interval is None or found.se is None:
+        return _with(start, in_points=False)
+    df = float(found.clusters - 1)
+    told = _with(
+        start,
+        low=interval[0],
+        high=interval[1],
+        bound=found.mean - quantile(1 - LEVEL, df) * found.se,
+        p_gain=2 * upper_tail(abs(found.mean) / found.se, df),
+        in_points=False,
+        method="bootstrap-t",
+    )
+    if start.margin is None or start.margin <= 0:
+        return told
+    needed, equal = _needed(start.margin, found.mean, found.se**2 * found.n, 1.0)
+    above = upper_tail((found.mean + start.margin) / found.se, df)
+    return _with(told, p_loss=above, p_within=1 - above, n_needed=needed, equal_assumed=equal)

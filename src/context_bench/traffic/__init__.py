@@ -1,0 +1,1 @@
+"""Live and recorded traffic: `watch`, `replay` and `doctor`."""

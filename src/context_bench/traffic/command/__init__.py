@@ -1,0 +1,1 @@
+"""`context-bench watch`, `replay` and `doctor`."""

@@ -1,0 +1,77 @@
+"""The record of the family *traffic*: what goes over the wire, watched live or sent again from recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from context_bench.core.families import Command, Family, Kept, Sections, Stored
+from context_bench.core.records import Result
+
+__all__ = ["FAMILY"]
+
+
+def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
+    from context_bench.traffic.replay import add_replay
+
+    add_replay(result, stored.store, stored.id, about)
+
+
+def _build(material: Any) -> list[Any]:
+    from context_bench.traffic.sections.replay import replay
+
+    return replay(material)
+
+
+def _sentences(material: Any) -> list[Any]:
+    from context_bench.traffic.sections.replay import replay_sentences
+
+    return replay_sentences(material)
+
+
+def _old(store: Any, before: float) -> dict[int, str]:
+    from context_bench.engine.store.watched import old_watches
+
+    return old_watches(store, before)
+
+
+def _remove(connection: Any, numbers: list[int]) -> None:
+    from context_bench.engine.store.watched import remove_watches
+
+    remove_watches(connection, numbers)
+
+
+def _bodies() -> list[Any]:
+    from context_bench.engine.store import schema
+
+    return [schema.watched_bodies.c.request, schema.watched_bodies.c.reply]
+
+
+FAMILY = Family(
+    name="traffic",
+    manifest_key="replay",
+    commands={
+        "watch": Command(
+            "context_bench.traffic.command.watch:command",
+            "Your own traffic before and behind a proxy, live.",
+            {"allow_extra_args": True},
+            after="demo",
+        ),
+        "replay": Command("context_bench.traffic.command.replay:command", "Recorded sessions again, through each proxy.", after="watch"),
+        "doctor": Command("context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"),
+    },
+    evaluators={"next_action": "context_bench.compression.evaluators.next_action:NextAction"},
+    unscored=lambda about: not about.get("level"),
+    complete=_complete,
+    sections=Sections(
+        build=_build,
+        first=("replay-cost", "prefix-cache"),
+        sentences=_sentences,
+        shown=(
+            *("net_cost_ratio", "token_saving", "cache_penalty"),
+            *("prefix_stability", "cacheable_prefix_share", "agreement_with_passthrough"),
+        ),
+        alone="",
+    ),
+    kept=Kept(_old, _remove, _bodies),
+)

@@ -1,0 +1,455 @@
+"""From the stored traffic of a replay to its figures, system by system: cache, money, violations, agreement with passthrough.
+
+The store is read item by item; memory holds the texts of one session at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.jsontext import without_nulls
+from context_bench.core.keys import canonical_json
+from context_bench.core.records import Estimate, Usage
+from context_bench.core.tokens import counter_for
+from context_bench.metrics.cache_cost import Costs, Price, SessionCost, StatedBill, recorded_facts, session_cost
+from context_bench.metrics.prefix_cache import CacheFigures, SessionCache
+from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
+from context_bench.transcripts.session import reply_tokens
+from context_bench.wire.actions import Action, agreement
+from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis.shared import dump
+from context_bench.wire.cache import CacheProfile
+from context_bench.wire.fidelity import Fidelity, Summary, Tally, fidelity, summarise
+from context_bench.wire.request import WireRequest
+from context_bench.wire.violations import (
+    Violation,
+    closest,
+    compare_requests,
+    count_tools,
+    repeated_requests,
+    silent_truncation,
+    tools_of,
+)
+
+
+def _unpriced(usage: Usage) -> None:
+    """No price is known."""
+
+
+Item = Mapping[str, Any]  # `row`, `example`, `output`, `calls`, `forwarded`, as `engine.export` gives them
+Messages = list[dict[str, str]]  # role and content
+_CHAT = ("openai-chat", "openai-responses", "anthropic")
+_MOST_TURNS = 600  # of a session that are summed up by their number
+_EXAMPLES = 20  # of lost and invented atoms that are kept by name
+_CERTAIN = ("token_saving", "sessions")  # of the cost, what can be said where money cannot
+_SHORTENED = 0.99  # of a conversation's tokens: what keeps more has not shortened it
+_SHARES = ("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative figures. `own`: the
+    rules and prices are the recorded model's; `price` gives the US dollars of a usage of that model.
+    """
+
+    profile: CacheProfile
+    marked: bool = False
+    priced: bool = False
+    own: bool = False
+    price: Price = _unpriced
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One request of a session as it was sent, and as it arrived behind the system."""
+
+    wire: str
+    body: Mapping[str, Any]
+    size: int  # bytes of the body as sent
+    request: WireRequest
+    main: Mapping[str, Any]
+    received: WireRequest
+    extra: Sequence[Mapping[str, Any]]
+    records: Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class _Session:
+    """One session through one system."""
+
+    name: str
+    rules: CacheRules
+    sent: SessionCache
+    forwarded: SessionCache
+    account: Account
+    bill: StatedBill = field(default_factory=StatedBill)
+    moved: int = 0
+    at: float | None = None
+    output: int = 0
+    extra_tokens: int = 0
+    extra_output: int = 0
+    last: _Exchange | None = None
+
+    def cost(self) -> SessionCost:
+        cost = session_cost(
+            self.sent.figures,
+            self.forwarded.figures,
+            self.output,
+            self.rules.profile,
+            extra_tokens=self.extra_tokens,
+            extra_output=self.extra_output,
+            scale=self.account.scale,
+        )
+        return cost.billed(self.bill.usd) if self.rules.own and self.bill.whole else cost
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What providers told of their caches."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    def add(self, usage: Mapping[str, Any]) -> None:
+        if usage.get("cache_read") is None and usage.get("cache_write") is None:
+            return
+        self.requests += 1
+        for name in ("input_tokens", "cache_read", "cache_write"):
+            setattr(self, name, getattr(self, name) + (usage.get(name) or 0))
+
+
+@dataclass(slots=True)
+class SystemFigures:
+    """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`.
+
+    `truncate(messages, tokens, model)` gives a conversation cut to a size; with it, `against_truncation` holds for each conversation that
+    the system shortened (session, share of its atoms kept, share that truncation to the same size keeps).
+    """
+
+    rules_for: Callable[[str, bool], CacheRules]
+    clean: Callable[[Any], Any] = lambda body: body
+    truncate: Callable[[Messages, int, str | None], Messages] | None = None
+    against_truncation: list[tuple[str, float, float]] = field(default_factory=list)
+    requests: int = 0
+    unseen: int = 0
+    failed: int = 0
+    exact: bool = True
+    priced: bool = True
+    untimed: int = 0
+    sent: CacheFigures = field(default_factory=CacheFigures)
+    forwarded: CacheFigures = field(default_factory=CacheFigures)
+    costs: Costs = field(default_factory=Costs)
+    bill: StatedBill = field(default_factory=StatedBill)
+    moved: int = 0
+    own_rules: bool = True
+    measured: _Measured = field(default_factory=_Measured)
+    violations: Counter[str] = field(default_factory=Counter)
+    violated: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
+    by_session: list[dict[str, Any]] = field(default_factory=list)
+    by_turn: list[list[int]] = field(default_factory=list)
+    by_turn_alone: list[list[int]] = field(default_factory=list)
+    by_turn_told: list[list[int]] = field(default_factory=list)
+    _accounts: dict[str, Account] = field(default_factory=dict)
+    _pairs: list[Fidelity] = field(default_factory=list)
+    _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
+
+    def add(self, item: Item) -> None:
+        """Take in one request of a session."""
+        row = item["row"]
+        group = str(row.get("group") or row["example_id"])
+        for key in [key for key in self._open if key[0] != group]:
+            self._close(key)
+        self.requests += 1
+        if "system" in (row.get("errors") or {}):
+            self.failed += 1
+            return
+        exchange = self._exchange(item)
+        if exchange is None:
+            self.unseen += 1
+            return
+        session = self._session(group, int(row.get("trial") or 0), exchange, item["example"] or {})
+        self._count(session, exchange, item["example"] or {})
+        self._check(exchange)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures of all sessions, JSON-ready."""
+        for key in list(self._open):
+            self._close(key)
+        recorded = recorded_facts(self.bill, list(self._accounts.values()), moved=self.moved, own_rules=self.own_rules)
+        cost = self.costs.as_dict()
+        if "no_verdict" in recorded:
+            cost = {name: value for name, value in cost.items() if name.startswith(_CERTAIN)}
+        found: dict[str, Any] = {
+            "requests": self.requests,
+            "failed": self.failed,
+            "unseen": self.unseen,
+            "sessions": len(self.by_session),
+            "exact": self.exact,
+            "priced": self.priced,
+            "tokens": {"sent": self.sent.tokens, "forwarded": self.forwarded.tokens},
+            "cache": self.forwarded.as_dict(),
+            "cache_alone": self.sent.as_dict(),
+            "cost": cost,
+            "recorded": recorded,
+            "violations": {kind: self._times(kind) for kind in sorted(self.violations)},
+            "fidelity": _fidelity(summarise(self._pairs, examples=_EXAMPLES)),
+            "by_session": self.by_session,
+            "by_turn": self.by_turn,
+            "by_turn_alone": self.by_turn_alone,
+        }
+        if self.measured.requests:
+            found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
+            found["by_turn_told"] = self.by_turn_told
+        return found
+
+    def _exchange(self, item: Item) -> _Exchange | None:
+        """What was sent and what of it arrived; `None` where the tap did not see it, or its body was not kept."""
+        sent = next((call for call in reversed(item["calls"]) if call["account"] == "system" and call.get("error") is None), None)
+        recorded = (item["example"] or {}).get("request")
+        if sent is None or recorded is None or not isinstance(sent.get("request"), Mapping):
+            return None
+        wire, body = recorded["wire"], self.clean(sent["request"])
+        records = [record for record in item["forwarded"] if record["wire"] in _CHAT]
+        landed = [
+            (record, parse_request(record["wire"], record["request"]))
+            for record in records
+            if record.get("error") is None and (record.get("status") or 200) < 400 and isinstance(record.get("request"), Mapping)
+        ]
+        if not landed:
+            return None
+        request = parse_request(wire, body)
+        best = closest(request, [received for _, received in landed])
+        main, received = landed[best]
+        extra = [record for place, (record, _) in enumerate(landed) if place != best]
+        return _Exchange(wire, body, len(dump(sent["request"])), request, main, received, extra, records)
+
+    def _session(self, group: str, trial: int, exchange: _Exchange, example: Mapping[str, Any]) -> _Session:
+        found = self._open.get((group, trial))
+        if found is None:
+            model = exchange.request.model or ""
+            account = self._accounts.setdefault(group, Account.of(example.get("account")))
+            rules, counter = self.rules_for(model, account.hour), weighing(counter_for(model), account)
+            marked, timed = rules.marked and exchange.wire == "anthropic", example.get("at") is not None
+            sent, forwarded = (SessionCache(rules.profile, counter, marked, timed, account.warm) for _ in range(2))
+            found = self._open[group, trial] = _Session(group, rules, sent, forwarded, account)
+            self.own_rules = self.own_rules and rules.own
+            self.exact, self.priced = self.exact and counter.exact, self.priced and rules.priced
+            self.untimed += not timed
+        return found
+
+    def _count(self, session: _Session, exchange: _Exchange, example: Mapping[str, Any]) -> None:
+        session.at = example.get("at", session.at)
+        breaks = session.sent.figures.prefix_breaks
+        session.sent.add(exchange.request, session.at)
+        if session.last is not None and session.sent.figures.prefix_breaks > breaks:
+            self._lose(session, session.last)  # the session itself went on without what it had said
+        session.last = exchange
+        session.forwarded.add(exchange.received, session.at)
+        usage = exchange.main.get("usage") or {}
+        place = session.forwarded.figures.requests - 1
+        _add_turn(self.by_turn_alone, place, session.sent.parts)
+        _add_turn(self.by_turn, place, session.forwarded.parts)
+        if (told := _told_parts(usage, session.forwarded.parts)) is not None:
+            _add_turn(self.by_turn_told, place, told)
+        output = _reply_tokens(example, session.sent.counter.count)
+        session.output += output
+        usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
+        price = self.rules_for(exchange.request.model or "", session.account.hour).price
+        session.bill.add(usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
+        session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
+        for record in exchange.extra:
+            session.extra_tokens += record.get("tokens") or 0
+            session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
+        self.measured.add(usage)
+
+    def _check(self, exchange: _Exchange) -> None:
+        found = _violations(exchange)
+        kinds = [violation.kind for violation in found]
+        self.violations.update(kinds)
+        self.violated.update(set(kinds))
+        count_tools(self.tools, tools_of(found))
+
+    def _times(self, kind: str) -> dict[str, Any]:
+        """How often something was done, in how many requests, and in how many to which tools."""
+        tools = {"tools": self.tools[kind]} if kind in self.tools else {}
+        return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
+
+    def _lose(self, session: _Session, exchange: _Exchange) -> None:
+        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part of it."""
+        model, words = exchange.request.model, session.account.words
+        made = made_text(words).split("\n") if words else []
+        sent, received = (
+            [{"role": message.role, "content": _without(message.text, made)} for message in each.messages]
+            for each in (exchange.request, exchange.received)
+        )
+        found = fidelity(sent, received, counter=counter_for(model))
+        if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
+            cut = fidelity(sent, self.truncate(sent, found.tokens_after, model), counter=counter_for(model))
+            self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
+        for listed in (found.lost, found.invented, found.near_misses):
+            del listed[_EXAMPLES:]
+        self._pairs.append(found)
+
+    def _close(self, key: tuple[str, int]) -> None:
+        session = self._open.pop(key)
+        if session.last is not None:
+            self._lose(session, session.last)
+        sent, forwarded, cost = session.sent.figures, session.forwarded.figures, session.cost()
+        self.sent, self.forwarded = self.sent + sent, self.forwarded + forwarded
+        self.costs.sessions.append(cost)
+        self.bill += session.bill
+        self.moved += session.moved
+        told = {"net_cost_ratio": cost.net_cost_ratio, "token_saving": cost.token_saving, "prefix_stability": forwarded.prefix_stability}
+        self.by_session.append(
+            {
+                "session": session.name,
+                **({"trial": key[1]} if key[1] else {}),
+                "requests": sent.requests,
+                "sent": sent.tokens,
+                "forwarded": cost.forwarded,
+                "prefix_breaks": forwarded.prefix_breaks,
+                **{name: value for name, value in told.items() if value is not None},
+            }
+        )
+
+
+def _without(text: str, lines: Sequence[str]) -> str:
+    """The text without these lines, wherever they stand in it."""
+    for line in lines:
+        text = text.replace(line, "")
+    return text
+
+
+def _stands(request: WireRequest, account: Account) -> bool:
+    """Whether what stands in for what the log does not hold is in the request as it was sent."""
+    if STAND_IN not in canonical_json(request.tools):
+        return False
+    made = made_text(account.words) if account.words else ""
+    return any(part.text is not None and made in part.text for message in request.messages for part in message.parts)
+
+
+def _retained(found: Fidelity) -> float | None:
+    """The share of a conversation's atoms that still arrive; `None` where it has none."""
+    total = sum(each.total for each in found.kinds.values())
+    return sum(each.retained for each in found.kinds.values()) / total if total else None
+
+
+def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:
+    """Add a prompt, `SessionCache.parts`, to the sums of its number in the session: requests, then tokens."""
+    if place < _MOST_TURNS:
+        sums += [[0, 0, 0, 0] for _ in range(place + 1 - len(sums))]
+        sums[place] = [a + b for a, b in zip(sums[place], (1, *parts), strict=True)]
+
+
+def _told_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[int, int, int] | None:
+    """The parts of a prompt with the provider's own count of what its cache served; `None` if it told none.
+
+    No provider tells how much of the rest had been sent before: that is our count, in the provider's tokens, and no more than the rest.
+    """
+    whole, read = usage.get("input_tokens"), usage.get("cache_read")
+    if not whole or read is None:
+        return None
+    rest = max(0, whole - read)
+    rewritten = min(rest, round(parts[1] * whole / (sum(parts) or 1)))
+    return read, rewritten, rest - rewritten
+
+
+def _fidelity(summary: Summary) -> dict[str, Any]:
+    """Loss in JSON: shares, tallies by kind, role, tenth of the text and script, and some of what was lost or made up."""
+
+    def tallies(by: Mapping[Any, Tally]) -> dict[str, dict[str, int]]:
+        return {str(key): {"atoms": each.total, "retained": each.retained, "lost": each.lost} for key, each in sorted(by.items())}
+
+    metrics = summary.metrics
+    damage = {name.partition(".")[2]: value for name, value in metrics.items() if name.startswith("word_damage.")}
+    return {
+        "pairs": summary.pairs,
+        **{name: metrics[name] for name in _SHARES if name in metrics},
+        **{name: tallies(getattr(summary, name)) for name in ("kinds", "roles", "deciles", "scripts")},
+        "word_damage_by_script": damage,
+        "lost_atoms": [{"kind": each.kind, "atom": each.atom, "role": each.role} for each in summary.lost],
+        "invented_atoms": [{"kind": kind, "atom": atom} for kind, atom in summary.invented],
+    }
+
+
+def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> int:
+    """Tokens of the recorded reply: as billed then, else by our count."""
+    recorded = example.get("recorded") or {}
+    billed = (recorded.get("usage") or {}).get("output_tokens")
+    if isinstance(billed, int):
+        return billed
+    return reply_tokens(recorded.get("text"), recorded.get("tool_calls") or [], count)
+
+
+def _violations(exchange: _Exchange) -> list[Violation]:
+    found = compare_requests(exchange.request, exchange.received)
+    main = exchange.main
+    bodies = [(dump(record.get("request")), record.get("status")) for record in exchange.records]
+    found += repeated_requests(bodies)
+    usage = main.get("usage") or {}
+    cut = silent_truncation(usage.get("input_tokens"), main.get("tokens") or 0, exact=bool(main.get("exact")))
+    return [*found, *([cut] if cut else []), *_respelt(exchange)]
+
+
+def _respelt(exchange: _Exchange) -> list[Violation]:
+    """The same body in other bytes, told by its length (uncompressed bodies only)."""
+    main, coded = exchange.main, ((exchange.main.get("facts") or {}).get("headers") or {}).get("content-encoding")
+    if coded or not main.get("bytes_in") or exchange.wire != main["wire"]:
+        return []
+    if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.body):
+        return []
+    return [Violation("json_reserialised", f"{exchange.size} bytes became {main['bytes_in']}, the meaning is the same")]
+
+
+@dataclass(slots=True)
+class Agreement:
+    """How often a system's next actions are those of passthrough, on the same requests."""
+
+    passthrough: Mapping[tuple[str, int], Action]
+    values: dict[tuple[str, int], float] = field(default_factory=dict)
+    clusters: list[str] = field(default_factory=list)
+
+    def add(self, item: Item) -> None:
+        """Take in one answer; those without a counterpart are left out."""
+        row = item["row"]
+        key = (str(row["example_id"]), int(row.get("trial") or 0))
+        wanted = self.passthrough.get(key)
+        if wanted is None or "system" in (row.get("errors") or {}):
+            return
+        cwd = (item["example"] or {}).get("cwd")
+        self.values[key] = agreement(action_of(item), wanted, cwd=cwd)["action_match"]
+        self.clusters.append(str(row.get("cluster") or key[0]))
+
+    def estimate(self) -> Estimate | None:
+        """Mean agreement with its interval over sessions; `None` if nothing could be compared."""
+        if not self.values:
+            return None
+        from context_bench.stats import MIN_CLUSTERS, bounded
+
+        values = list(self.values.values())
+        found = Estimate(sum(values) / len(values), n=len(values), clusters=len(set(self.clusters)))
+        if found.clusters >= MIN_CLUSTERS:
+            found.low, found.high = bounded(values, self.clusters, low=0.0, high=1.0).interval()
+            found.method = "score interval, clustered"
+        return found
+
+
+def action_of(item: Item) -> Action:
+    """What a system's reply does."""
+    output = item["output"] or {}
+    return Action.of(output.get("response"), output.get("tool_calls"))
+
+
+def actions_by_request(items: Iterable[Item]) -> dict[tuple[str, int], Action]:
+    """The actions of one system by (example id, trial); failed requests are left out."""
+    return {
+        (str(item["row"]["example_id"]), int(item["row"].get("trial") or 0)): action_of(item)
+        for item in items
+        if "system" not in (item["row"].get("errors") or {})
+    }

@@ -1,0 +1,316 @@
+"""Live traffic on the terminal and at its end: a line per session that fits 80 columns, plain lines for logs, JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from context_bench.core.records import Usage, not_compared
+from context_bench.reports.text import json_ready, visible
+from context_bench.wire.turns import Figures, Turn
+from context_bench.wire.violations import phrase
+
+WIDTH = 80
+_LIVE_SESSIONS = 8
+_FOLDED = 3  # so many sessions of one request each are one line
+_COLUMNS = (("turns", 5), ("sent", 6), ("forw.", 6), ("new", 6), ("read", 6), ("write", 6), ("out", 6), ("USD", 9))
+
+
+Key = tuple[str, str]  # arm, session
+
+
+@dataclass
+class Board:
+    """Figures that grow turn by turn, as something `rich` can show.
+
+    `head`: lines above them. `contexts`: of each session the figures by what its requests are for.
+    """
+
+    head: list[str] = field(default_factory=list)
+    figures: dict[Key, Figures] = field(default_factory=dict)
+    contexts: dict[Key, dict[str, Figures]] = field(default_factory=dict)
+    sums: dict[str, Figures] = field(default_factory=dict)
+
+    def add(self, turn: Turn) -> None:
+        """Count one record."""
+        key = (turn.arm, turn.session)
+        figures = self.figures.pop(key, None) or Figures()
+        figures.add(turn)
+        self.figures[key] = figures  # the latest is last
+        if turn.session:
+            self.contexts.setdefault(key, {}).setdefault(turn.context, Figures()).add(turn)
+        self.sums.setdefault(turn.arm, Figures()).add(turn)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.head:
+            yield Text(visible(line, 400), style="dim")
+        if not self.figures:
+            yield Text("waiting for the first request …")
+            return
+        rows = [_Row(_name(*key), figures) for key, figures in self.figures.items() if _has_content(key, figures)]
+        shown = rows[-_LIVE_SESSIONS:]
+        yield from _tables(shown, brief=True)
+        if len(rows) > len(shown):
+            yield Text(f"and {len(rows) - len(shown):,} earlier sessions", style="dim")
+        yield from self._ends(Counter(arm for arm, session in self.figures if session), brief=True)
+
+    def final(self) -> Iterator[Table | Text]:
+        """The lines of all sessions with their contexts, one-shot requests in one, and of each arm that has several."""
+        rows: list[_Row] = []
+        lines: Counter[str] = Counter()
+        for arm in self.sums:
+            single, several = self._shots(arm)
+            for key in several:
+                rows.append(_Row(_name(*key), self.figures[key], self._parts(key)))
+            if single:
+                folded = Figures()
+                for key in single:
+                    folded.absorb(self.figures[key])
+                rows.append(_Row(_name(arm, f"{len(single):,} one-shots"), folded))
+            lines[arm] = len(several) + bool(single)
+        yield from _tables(rows, brief=False)
+        yield from self._ends(lines, brief=False)
+
+    def _shots(self, arm: str) -> tuple[list[Key], list[Key]]:
+        """Sessions of one request each, if there are several such, and all others."""
+        keys = [key for key, figures in self.figures.items() if key[0] == arm and _has_content(key, figures)]
+        single = [key for key in keys if key[1] and self.figures[key].turns == 1 and not self.figures[key].repeats]
+        if len(single) < _FOLDED:
+            return [], keys
+        folded = set(single)
+        return single, [key for key in keys if key not in folded]
+
+    def _parts(self, key: Key) -> list[tuple[str, Figures]]:
+        found = self.contexts.get(key, {})
+        return list(found.items()) if len(found) > 1 else []
+
+    def _ends(self, lines: Mapping[str, int], *, brief: bool) -> Iterator[Table | Text]:
+        """What is said of a whole arm: its sum where it has several lines, and what is in no line."""
+        for arm, figures in self.sums.items():
+            if lines.get(arm, 0) > 1:
+                yield from _tables([_Row(_name(arm, "all"), figures)], brief=brief, heads=False)
+            elif figures.other and not self.figures.get((arm, ""), Figures()).turns:
+                yield Text(f"{figures.other:,} other {_plural(figures.other, 'request')} (no prompts)", style="dim")
+
+    def unreached(self, back: str | None) -> str | None:
+        """What to do if requests were answered and none of them was seen behind the proxy, where `back` is the tap's address."""
+        figures = self.sums.get("main")
+        if figures is None or not figures.silent:
+            return None
+        if not figures.calls:
+            return f"nothing reached the back tap: set the proxy's upstream to {back or 'its address'}"
+        return f"{figures.silent:,} of {figures.turns + figures.repeats:,} turns were answered without a call that reached the back tap"
+
+
+def line(turn: Turn) -> str:
+    """One record on one plain line."""
+    where = {"turn": f"turn {turn.turn}", "late": "late call", "stray": "stray call", "other": turn.wire or "other"}[turn.kind]
+    again = f" again (after {turn.after})" if turn.after else " again" if turn.repeat else ""
+    context = f" ({turn.context})" if turn.context != "main" else ""
+    told = [f"{turn.session or '-'} {where}{context}{again}{' (shadow)' if turn.arm == 'shadow' else ''}"]
+    status = f"{turn.status or '---'}"
+    told.append(status if turn.failure in (None, status) else f"{status} {turn.failure}")
+    told.append(f"{short(turn.sent)} → {short(turn.forwarded)} tokens{'' if turn.exact else ' (est.)'}")
+    if turn.cost is not None or turn.guessed is not None:
+        told.append(f"{'≈ ' if turn.guessed is not None else ''}${(turn.cost or 0) + (turn.guessed or 0):.4f}")
+    if turn.added is not None:
+        told.append(f"{round(turn.added * 1000):+,d} ms")
+    counts = ((turn.extra, "extra"), (turn.retries, "retried"), (turn.pending, "still being answered behind"))
+    told += [f"{count} {what}" for count, what in counts if count]
+    told += [f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}" for kind, count in turn.violations.items()]
+    return visible(" · ".join(told), 400)
+
+
+def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
+    """The final report as text of at most 80 columns, without colour."""
+    board = _counted(turns)
+    stream = io.StringIO()
+    console = Console(file=stream, width=WIDTH, color_system=None, highlight=False, emoji=False)
+    console.print(Text(" · ".join(visible(f"{name} {value}", 200) for name, value in about.items() if value is not None)))
+    if not board.figures:
+        console.print("Nothing came through.")
+    else:
+        for part in board.final():
+            console.print(part)
+    for note in _notes(board, about, notes):
+        console.print(Text(visible(note, 1000)))
+    return "\n".join(text.rstrip() for text in stream.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
+    """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`."""
+    board = _counted(turns)
+    arms: dict[str, Any] = {arm: {"total": figures.as_dict(), "sessions": {}} for arm, figures in board.sums.items()}
+    for (arm, session), figures in board.figures.items():
+        told = figures.as_dict()
+        contexts = board.contexts.get((arm, session), {})
+        if len(contexts) > 1:
+            told["contexts"] = {name: part.as_dict() for name, part in contexts.items()}
+        arms[arm]["sessions"][session or "-"] = told
+    noted = _notes(board, about, notes)
+    return json.dumps(json_ready({"schema": 1, "watch": dict(about), "arms": arms, "notes": noted}), indent=2) + "\n"
+
+
+def _notes(board: Board, about: Mapping[str, Any], notes: Iterable[str]) -> list[str]:
+    unreached = board.unreached(about.get("back"))
+    return [*([f"Mind: {unreached}."] if unreached else []), *notes]
+
+
+def _counted(turns: Iterable[Turn]) -> Board:
+    """One pass, since a long watch does not fit the memory."""
+    board, order = Board(), dict[tuple[str, str], None]()
+    for turn in turns:
+        order.setdefault((turn.arm, turn.session))
+        board.add(turn)
+    board.figures = {key: board.figures[key] for key in order}
+    return board
+
+
+def _has_content(key: Key, figures: Figures) -> bool:
+    """Whether there is a line to show: requests without a session may be no prompts at all."""
+    return bool(key[1] or figures.turns or figures.repeats or figures.late or figures.stray)
+
+
+def short(tokens: int | None) -> str:
+    """A number of tokens in at most six characters; `–` for not known."""
+    if tokens is None:
+        return "–"
+    if tokens < 10_000:
+        return f"{tokens:,}"
+    value, unit = next((tokens / size, unit) for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if tokens >= size)
+    return f"{value:.1f}{unit}" if value < 999.95 else f"{value:.0f}{unit}"
+
+
+@dataclass(slots=True)
+class _Row:
+    """One session with what it consists of, or several in one."""
+
+    name: str
+    figures: Figures
+    parts: list[tuple[str, Figures]] = field(default_factory=list)
+
+
+def _tables(rows: list[_Row], *, brief: bool, heads: bool = True) -> Iterator[Table | Text]:
+    """Per row its figures, and under them what else there is to say."""
+    for number, row in enumerate(rows):
+        table = _table(heads and not number)
+        table.add_row(Text(row.name, style="bold"), *_cells(row.figures))
+        for name, figures in row.parts:
+            table.add_row(Text(f"  {visible(name, 40)}"), *_cells(figures))
+        yield table
+        for text in _more(row.figures, brief):
+            yield Text(f"  {text}", style="dim")
+
+
+def _table(heads: bool) -> Table:
+    table = Table(box=None, show_header=heads, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("session", width=18, no_wrap=True, overflow="ellipsis")
+    for name, width in _COLUMNS:
+        table.add_column(name, width=width, justify="right", no_wrap=True)
+    return table
+
+
+def _name(arm: str, session: str) -> str:
+    name = visible(session or "no session", 60)
+    return f"{name} shadow" if arm == "shadow" else name
+
+
+def _cells(figures: Figures) -> list[str]:
+    usage = figures.usage or Usage()
+    billed = (figures.new_tokens, usage.cache_read, usage.cache_write, usage.output_tokens)
+    counted = (figures.turns, figures.sent, figures.forwarded, *billed)
+    return [*(short(value) for value in counted), _money(figures)]
+
+
+def _money(figures: Figures) -> str:
+    """US dollars as stated, with what is predicted of calls that told no usage: then marked."""
+    if figures.cost is None and figures.guessed is None:
+        return "–"
+    amount = (figures.cost or 0) + (figures.guessed or 0)
+    digits = 4 if amount < 100 else 2 if amount < 10_000 else 0
+    return f"{'' if figures.guessed is None else '≈'}{amount:.{digits}f}"
+
+
+def _more(figures: Figures, brief: bool) -> Iterator[str]:
+    told = []
+    if figures.added is not None:
+        told.append(f"added {_seconds(figures.added)}")
+    if figures.added_ttft is not None:
+        told.append(f"to first token {_seconds(figures.added_ttft)}")
+    counts = (
+        (figures.extra, "extra calls", ""),
+        (figures.retries, "sent again", _kinds("after", figures.refusals)),
+        (figures.late, "late calls", ""),
+        (figures.stray, "stray calls", ""),
+        (figures.pending, "still being answered behind", ""),
+        (figures.repeats, "repeated by the client", _kinds("after", figures.repeated_after)),
+        (figures.failed, "failed", _kinds("", figures.failures)),
+        (figures.other, f"other {_plural(figures.other, 'request')}", ""),
+        (figures.uncounted, f"{_plural(figures.uncounted, 'part')} not counted", ""),
+    )
+    told += [f"{count:,} {what}{how}" for count, what, how in counts if count]
+    if figures.compared and not brief:
+        told.append(f"{figures.unchanged:,} of {figures.compared:,} byte for byte")
+    if not figures.exact:
+        told.append("tokens estimated")
+    if told:
+        yield " · ".join(told)
+    yield from _cache(figures)
+    if figures.violations:
+        yield "wire: " + ", ".join(_kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items()))
+    if figures.oversized:
+        yield not_compared(figures.oversized)
+    if not brief:
+        yield from _left_out(figures)
+
+
+def _left_out(figures: Figures) -> Iterator[str]:
+    """What is not in the money, or is there by our own count."""
+    if figures.untold:
+        told = f"{figures.untold:,} of {figures.answered:,} {_plural(figures.answered, 'call')} told no usage"
+        guess = "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
+        yield f"{told}{guess or ' and is not in the money'}"
+    if figures.unpriced:
+        calls = _plural(figures.unpriced, "call")
+        yield f"{figures.unpriced:,} {calls} of a model without a known price {'is' if figures.unpriced == 1 else 'are'} not in the money"
+
+
+def _kinds(word: str, counts: Counter[str]) -> str:
+    """How often what happened, the most frequent first: ` (3 × 404, 1 × broken off)`."""
+    told = ", ".join(f"{count:,} × {visible(kind, 40)}" for kind, count in counts.most_common())
+    return f" ({word} {told})" if told and word else f" ({told})" if told else ""
+
+
+def _plural(number: int, what: str) -> str:
+    return what if number == 1 else f"{what}s"
+
+
+def _kind(kind: str, count: int, tools: Mapping[str, int]) -> str:
+    named = phrase("", [visible(name, 60) for name in tools]).strip()
+    return f"{visible(kind, 60)} {count:,}{f' ({named})' if named else ''}"
+
+
+def _cache(figures: Figures) -> Iterator[str]:
+    if figures.predicted_read is None:
+        return
+    told = f"cold cache by the rules: read {short(figures.predicted_read)}, write {short(figures.predicted_write)}"
+    usage = figures.usage
+    if usage is None or (usage.cache_read is None and usage.cache_write is None):
+        told += " · the provider told none"
+    else:
+        told += f" · told: read {short(usage.cache_read)}, write {short(usage.cache_write)}"
+    if figures.prompt_cost_ratio is not None and figures.compared:
+        told += f" · prompts ×{figures.prompt_cost_ratio:.2f} of as sent"
+    yield told
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.0f} ms" if abs(value) < 1 else f"{value:.1f} s"

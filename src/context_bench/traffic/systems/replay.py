@@ -1,0 +1,113 @@
+"""A recorded session sent again, request by request, as it was: through a proxy, or past it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from urllib.parse import urlsplit
+
+from context_bench.core.protocols import Prices
+from context_bench.core.records import Example
+from context_bench.core.tokens import counter_for
+from context_bench.llm.background import run_sync
+from context_bench.llm.shapes import ShapedRequest, build, without_context
+from context_bench.systems._conversing import connector
+from context_bench.systems._rewire import WIRES, rewired
+from context_bench.wire.apis.read import Reply
+from context_bench.wire.conversation import PATHS
+from context_bench.wire.headers import sendable
+
+
+class Replay:
+    """Sends each example's recorded `request` to `base_url` as it is: body, path and headers; only the key is our own.
+
+    The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`; no tool is executed.
+    `model` takes the place of the recorded one. Requests of one session are sent in order under one key (`stateful`). An example without
+    `request` (such as a check before a run) is asked in plain words over `wire`. The other arguments are those of `OpenAIProxy`.
+    """
+
+    stateful = True
+
+    def __init__(
+        self,
+        base_url: str,
+        name: str | None = None,
+        *,
+        model: str | None = None,
+        wire: str = "openai-chat",
+        api_key: str | None = None,
+        proxy_key: str | None = None,
+        timeout: float = 300.0,
+        max_retries: int = 3,
+        retry_base_delay: float = 1.0,
+        prices: Prices | None = None,
+        limiter: Any = None,
+        version: str | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self._connect = connector(
+            wire,
+            base_url,
+            api_key=api_key,
+            proxy_key=proxy_key,
+            timeout=timeout,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            limiter=limiter,
+            prices=prices,
+        )
+        self._client = self._connect()
+        self.base_url = self._client.base_url.rstrip("/")
+        self.name = name or f"replay_{urlsplit(self.base_url).netloc}"
+        self.model, self.wire, self.version, self.identity = model, wire, version, identity
+
+    def process(self, example: Example) -> Example:
+        """The example with what came back."""
+        return run_sync(self.aprocess(example))
+
+    async def aprocess(self, example: Example) -> Example:
+        """The same, async. Raises `core.errors.SystemFailed` classes."""
+        request = self.shaped(example)
+        reply = await self._client.send(request, counter=counter_for(str(request.body.get("model") or "")), tool_calls_ok=True)
+        return {**example, **_told(reply)}
+
+    def shaped(self, example: Example) -> ShapedRequest:
+        """The request that `process(example)` sends."""
+        recorded = example.get("request")
+        if recorded is None:
+            return self._asked(example)
+        wire, body = recorded["wire"], recorded["body"]
+        if self.model is not None:
+            body = {**body, "model": self.model}
+        return ShapedRequest(wire, recorded.get("path") or PATHS[wire], sendable(recorded.get("headers") or {}), body)
+
+    def request_without_context_tokens(self, example: Example) -> int:
+        """Everything in a recorded request is context; of an example in plain words, all but its `context` is counted."""
+        return 0 if "request" in example else self.shaped(without_context(example)).tokens()
+
+    def namespace(self, name: str) -> Replay:
+        """A twin for one session, with connections of its own."""
+        twin = copy.copy(self)
+        twin._client = self._connect()
+        return twin
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything here that can change an answer; no keys."""
+        return {"class": "Replay", "url": self.identity or self.base_url, "model": self.model, "version": self.version}
+
+    async def aclose(self) -> None:
+        """Let go of the connections of the running loop."""
+        await self._client.aclose()
+
+    def _asked(self, example: Example) -> ShapedRequest:
+        plain_request = build("plain-user", example, self.model or "gpt-4o-mini")
+        return rewired(plain_request, next(name for name, wire in WIRES.items() if wire == self.wire))
+
+
+def _told(reply: Reply) -> dict[str, Any]:
+    told: dict[str, Any] = {"response": reply.text or "", "tool_calls": reply.tool_calls}
+    if reply.finish_reason is not None:
+        told["finish_reason"] = reply.finish_reason
+    if reply.usage is not None:
+        told["api_usage"] = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens}
+    return told

@@ -1,0 +1,276 @@
+"""From what belongs together to the figures of a turn: tokens, money, what was changed, what caches would have made of it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.records import Forwarded, Usage
+from context_bench.tap.failures import failure_of
+from context_bench.tap.masking import mask_text
+from context_bench.tap.matching import Headers
+from context_bench.tap.pairing import Seen, likeness
+from context_bench.tap.records import SOCKET
+from context_bench.traffic.watch.arms import ArmName, Event
+from context_bench.traffic.watch.forecast import Forecast, Predicted
+from context_bench.traffic.watch.sessions import Place, Sessions
+from context_bench.wire.request import WireRequest
+from context_bench.wire.turns import Turn
+from context_bench.wire.violations import (
+    Violation,
+    compare_requests,
+    ended_twice,
+    names_of,
+    repeated_requests,
+    silent_truncation,
+    tools_of,
+)
+
+PROMPTS = ("openai-chat", "openai-responses", "anthropic")
+_DETAILS = 50  # of one turn
+_TOOLS = 20  # of one turn and kind
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
+_log = logging.getLogger("context_bench.tap")
+
+
+class Money(Protocol):
+    """What a watch asks of prices."""
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """US dollars for `usage` on `model`; `None` when no price is known."""
+
+    def worst_case(self, model: str, prompt_tokens: int, max_tokens: int | None) -> float | None:
+        """The most that one call can cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment stands for."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+    place: Place
+    turn: Turn
+    max_tokens: int | None
+
+
+def unmeasured(number: int, event: Event, clock: Clock) -> Turn:
+    """The record of an event by what the taps themselves wrote down."""
+    records = _records(event.seen)
+    turn = Turn(number, event.kind, records[0].started if records else clock.now(), arm=event.arm)
+    turn.calls, turn.violations = _records(event.calls), {"not_measured": 1}
+    return turn
+
+
+class Measure:
+    """From what belongs together to figures. Works in one thread of its own: it remembers sessions and their prompts."""
+
+    def __init__(self, record: str, prices: Money | None, counter_model: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._record, self._prices, self._clock = record, prices, clock
+        self._sessions = Sessions()
+        self._forwarded = Forecast(prices, counter_model=counter_model)
+        self._alone = Forecast(prices, counter_model=counter_model)
+        self._places: dict[tuple[ArmName, int], Place] = {}
+        self._number = 0
+
+    def all(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+        """The records of some numbered events, and what may be mirrored of each."""
+        return [self._safely(number, event) for number, event in events]
+
+    def apart(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+        """The same in another process, where requests that were read apart are read again; mirrors come without their bodies."""
+        measured = [self._safely(number, event, again=True) for number, event in events]
+        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in measured]
+
+    def _safely(self, number: int, event: Event, *, again: bool = False) -> tuple[Turn, Mirror | None]:
+        """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves wrote down."""
+        self._number = number
+        try:
+            for seen in event.seen if again else []:
+                seen.read()
+            return self._one(event)
+        except BaseException as error:  # a panic of a library written in Rust is no `Exception`
+            _log.warning("record %d could not be measured (%s)", number, type(error).__name__)
+            return unmeasured(number, event, self._clock), None
+
+    def _one(self, event: Event) -> tuple[Turn, Mirror | None]:
+        if event.kind == "turn" and event.front is not None:
+            return self._turn(event, event.front)
+        place = self._places.get((event.arm, event.number))
+        first = event.calls[0].exchange
+        turn = Turn(self._number, event.kind, first.started, arm=event.arm)
+        self._identify(turn, place)
+        self._sum_up(turn, event.calls, place)
+        turn.status = first.status
+        return turn, None
+
+    def _turn(self, event: Event, front: Seen) -> tuple[Turn, Mirror | None]:
+        record, request = front.exchange.record, front.request
+        assert record is not None, "the tap shows exchanges only after it has recorded them"
+        if record.wire not in PROMPTS:
+            turn = Turn(self._number, "other", record.started, arm=event.arm, wire=record.wire, status=record.status)
+            turn.calls = _records(event.calls)
+            return turn, None
+        place = event.place or (self._sessions.place(front.exchange, request, front.reply) if request is not None else None)
+        turn = Turn(self._number, "turn", record.started, arm=event.arm, model=record.model, wire=record.wire, status=record.status)
+        turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
+        turn.failure, turn.pending = failure_of(record), event.pending
+        self._identify(turn, place)
+        if place is not None:
+            self._places[event.arm, event.number] = place
+            while len(self._places) > 1024:
+                del self._places[next(iter(self._places))]
+        self._sum_up(turn, event.calls, place)
+        if not (event.calls and event.calls[0] is front):  # with one tap only, the front's own record is the provider's
+            turn.front = record
+            self._compare(turn, front, event.calls)
+            turn.alone_cost = self._alone_cost(front, place)
+        else:
+            turn.alone_cost = turn.predicted_cost
+        return turn, self._mirrored(event, front, turn, place)
+
+    @staticmethod
+    def _identify(turn: Turn, place: Place | None) -> None:
+        if place is not None:
+            turn.session, turn.turn, turn.repeat = place.session.label, place.turn, place.repeat
+            turn.context, turn.after = place.context, place.after
+
+    def _sum_up(self, turn: Turn, calls: list[Seen], place: Place | None) -> None:
+        """What reached the provider, what it billed, and what the cache rules say of it."""
+        turn.calls = _records(calls)
+        for seen, record in zip(calls, turn.calls, strict=True):
+            turn.forwarded = _plus(turn.forwarded, record.tokens)
+            turn.exact = turn.exact and record.exact if turn.kind == "turn" else record.exact
+            predicted = None
+            if place is not None and seen.request is not None and record.wire in PROMPTS and _answered(record):
+                predicted = self._forwarded.add(f"{turn.arm} {place.session.identity}", seen.request, seen.exchange.arrived)
+                turn.predicted_read = _plus(turn.predicted_read, predicted.read)
+                turn.predicted_write = _plus(turn.predicted_write, predicted.written)
+                turn.predicted_cost = _plus(turn.predicted_cost, predicted.cost)
+            self._bill(turn, record, predicted)
+
+    def _bill(self, turn: Turn, record: Forwarded, predicted: Predicted | None) -> None:
+        if record.usage is not None:
+            cost = self._cost(record.usage, record.model)
+            turn.usage, turn.cost = _plus(turn.usage, record.usage), _plus(turn.cost, cost)
+        elif record.wire in PROMPTS and _answered(record):
+            cost = self._guess(record, predicted)
+            turn.guessed = _plus(turn.guessed, cost)
+        else:
+            return
+        turn.unpriced += cost is None
+
+    def _guess(self, record: Forwarded, predicted: Predicted | None) -> float | None:
+        """What an answered call cost whose usage nobody told: by our count of tokens, its prompt by the rules of the cache."""
+        said = record.facts.get("reply_tokens", 0)
+        if predicted is None:
+            return self._cost(Usage(record.tokens or 0, said), record.model)
+        answer = self._cost(Usage(0, said), record.model)
+        return None if predicted.cost is None or answer is None else predicted.cost + answer
+
+    def _cost(self, usage: Usage, model: str | None) -> float | None:
+        return self._prices.cost(usage, model or "") if self._prices is not None else None
+
+    def _alone_cost(self, front: Seen, place: Place | None) -> float | None:
+        if place is None or front.request is None or not _answered(front.exchange.record):
+            return None
+        return self._alone.add(place.session.identity, front.request, front.exchange.arrived).cost
+
+    def _compare(self, turn: Turn, front: Seen, calls: list[Seen]) -> None:
+        """The client's own call among those that reached the provider, and what was done to it."""
+        again = repeated_requests([(call.raw, call.exchange.status) for call in calls]) if len(calls) > 1 else []
+        turn.retries = len(again)
+        turn.extra = max(0, len(calls) - 1 - turn.retries)
+        kinds: Counter[str] = Counter(violation.kind for violation in again)
+        if not calls:
+            turn.unchanged = None
+            return
+        main = max(
+            calls, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request) if len(calls) > 1 else 0.0)
+        )
+        record = main.exchange.record
+        assert record is not None, "as above"
+        others = _records([call for call in calls if call is not main])
+        turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
+        digests = main.exchange.digest, front.exchange.digest
+        turn.unchanged = digests[0] == digests[1] if all(digests) else None
+        found = self._violations(front, main) if front.request is not None and main.request is not None else []
+        billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
+        twice = ended_twice(turn.front.facts, record.facts) if turn.front is not None else None
+        found += [one for one in (billed, twice) if one is not None]
+        kinds.update(violation.kind for violation in found)
+        turn.violations = dict(sorted(kinds.items()))
+        turn.tools = self._tools(front, found)
+        if self._record in ("redacted", "full"):
+            turn.details = [f"{one.kind}: {one.detail}" for one in [*again, *found]][:_DETAILS]
+        turn.added = _apart(turn.seconds, record.seconds)
+        turn.added_ttft = _apart(turn.ttft, record.ttft)
+
+    def _tools(self, front: Seen, found: list[Violation]) -> dict[str, list[str]]:
+        """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the client's own."""
+        named = {kind: [mask_text(name) for name in names[:_TOOLS]] for kind, names in tools_of(found).items()}
+        if self._record in ("redacted", "full"):
+            return named
+        own = names_of(front.request.tools) if front.request is not None else []
+        added = [name for name in named.get("tool_added", []) if _WORD.fullmatch(name) and not any(other in name for other in own)]
+        return {"tool_added": added} if added else {}
+
+    @staticmethod
+    def _violations(front: Seen, main: Seen) -> list[Violation]:
+        assert front.request is not None
+        assert main.request is not None
+        sent, received = _by_name(front.exchange.headers), _by_name(main.exchange.headers)
+        if front.exchange.digest == main.exchange.digest:
+            ours, theirs = _bodiless(front.request), _bodiless(main.request)
+            return compare_requests(ours, theirs, sent_headers=sent, received_headers=received)
+        if SOCKET in (front.exchange.method, main.exchange.method):  # put together by the tap: their bytes are nobody's
+            return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received)
+        raw = {"sent_raw": front.raw, "received_raw": main.raw}
+        return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received, **raw)
+
+    @staticmethod
+    def _mirrored(event: Event, front: Seen, turn: Turn, place: Place | None) -> Mirror | None:
+        if event.arm != "main" or place is None or turn.repeat or front.request is None:
+            return None
+        exchange, params = front.exchange, front.request.params
+        asked = (params.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+        most = next((value for value in asked if isinstance(value, int) and value > 0), None)
+        if exchange.method == SOCKET:
+            headers = [*exchange.headers, ("Content-Type", "application/json")]
+            return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
+        return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
+
+
+def _records(calls: list[Seen]) -> list[Forwarded]:
+    return [call.exchange.record for call in calls if call.exchange.record is not None]
+
+
+def _answered(record: Forwarded | None) -> bool:
+    return record is not None and record.status is not None and record.status < 400
+
+
+def _bodiless(request: WireRequest) -> WireRequest:
+    """Only what is not in the body can differ: nothing need be read."""
+    return WireRequest(request.wire, None, [])
+
+
+def _by_name(headers: Headers) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
+def _apart(whole: float | None, inner: float | None) -> float | None:
+    return whole - inner if whole is not None and inner is not None else None
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b

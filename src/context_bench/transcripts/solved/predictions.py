@@ -1,0 +1,44 @@
+"""Predictions (`{instance_id, model_name_or_path, model_patch}` as a list, a map by id, or lines): patches without a verdict.
+
+An empty patch solves nothing; of any other the status is unknown until a harness has run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.source import Source
+
+NAME = "predictions"
+
+
+def matches(sample: list[Any]) -> bool:
+    """Whether the file holds patches by id."""
+    row = first_object(sample)
+    return _is_one(row) or (bool(row) and all(isinstance(one, dict) and "model_patch" in one for one in row.values()))
+
+
+def outcomes(source: Source) -> Iterator[Outcome]:
+    """One outcome per patch."""
+    for row in map(mapping, source.values()):
+        if _is_one(row):
+            yield _outcome(str(row["instance_id"]), row)
+            continue
+        for name, one in row.items():
+            if isinstance(one, dict) and "model_patch" in one:
+                yield _outcome(str(one.get("instance_id") or name), one)
+            else:
+                source.skip("not a prediction")
+
+
+def _is_one(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("instance_id"), str) and "model_patch" in row
+
+
+def _outcome(name: str, row: dict[str, Any]) -> Outcome:
+    patch = row.get("model_patch")
+    if not isinstance(patch, str) or not patch.strip():
+        return Outcome(name, "unresolved", reason="empty_patch")
+    return Outcome(name, "unknown", reason="not run", patch=patch)

@@ -1,0 +1,42 @@
+"""`eval_results.json` of SWE-bench Pro (`{id: true}`), with `infra_errors.json` (`{id: why}`) beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from context_bench.core.jsontext import load_json
+from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.source import Source
+
+NAME = "SWE-bench Pro results"
+_BESIDE = "infra_errors.json"
+
+
+def matches(sample: list[Any]) -> bool:
+    """Whether the file maps ids to true or false."""
+    row = first_object(sample)
+    return len(sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
+
+
+def outcomes(source: Source) -> Iterator[Outcome]:
+    """What was scored, then what could not be run."""
+    scored: set[str] = set()
+    for row in map(mapping, source.values()):
+        for name, value in row.items():
+            if isinstance(value, bool):
+                scored.add(name)
+                yield Outcome(name, "resolved" if value else "unresolved")
+            else:
+                source.skip("neither true nor false")
+    for name, why in _infra(source.path.parent / _BESIDE).items():
+        if name not in scored:
+            yield Outcome(name, "error", True, str(why)[:200])
+
+
+def _infra(path: Path) -> dict[str, Any]:
+    try:
+        return mapping(load_json(path.read_bytes()))
+    except (OSError, ValueError):
+        return {}

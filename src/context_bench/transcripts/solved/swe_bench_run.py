@@ -1,0 +1,49 @@
+"""The report of a SWE-bench run (`<model>.<run>.json`), schema 2 and those before it.
+
+Older ones have no failures of the machinery; the oldest (`results.json` of a submission) list `resolved` beside `applied` and
+`no_generation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from context_bench.transcripts.solved.lists import is_listing, listed
+from context_bench.transcripts.solved.record import Outcome, first_object, mapping, names
+from context_bench.transcripts.source import Source
+
+NAME = "SWE-bench run report"
+_OLD = ("generated", "with_logs", "applied", "no_generation", "no_logs", "no_apply", "install_fail", "reset_failed", "test_errored")
+
+
+def matches(sample: list[Any]) -> bool:
+    """Whether the file is a run report."""
+    row = first_object(sample)
+    return is_listing(row) or _is_old(row)
+
+
+def outcomes(source: Source) -> Iterator[Outcome]:
+    """Every id that the report names."""
+    for row in map(mapping, source.values()):
+        if is_listing(row):
+            yield from listed(row)
+        elif _is_old(row):
+            yield from _old(row)
+        else:
+            source.skip("not a run report")
+
+
+def _is_old(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("resolved"), list) and any(isinstance(row.get(key), list) for key in _OLD) and "not_resolved" not in row
+
+
+def _old(row: dict[str, Any]) -> Iterator[Outcome]:
+    resolved, empty = names(row.get("resolved")), set(names(row.get("no_generation")))
+    yield from (Outcome(name, "resolved") for name in dict.fromkeys(resolved))
+    known = set(resolved)
+    for key in _OLD:
+        for name in names(row.get(key)):
+            if name not in known:
+                known.add(name)
+                yield Outcome(name, "unresolved", reason="empty_patch" if name in empty else None)

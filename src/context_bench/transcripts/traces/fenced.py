@@ -1,0 +1,46 @@
+"""Agents whose calls are fenced blocks in what the model says: the commands, what came back, and the code it names as read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from context_bench.core.numbers import whole
+from context_bench.transcripts.traces.recording import Recording
+from context_bench.transcripts.transcripts.claims import spans as spans
+from context_bench.transcripts.values import parsed, texts
+
+FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```", re.S)
+_EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)
+_FINAL = re.compile(r"<PATCH_CONTEXT>(.*?)</PATCH_CONTEXT>", re.S | re.I)
+_SUBMIT = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
+
+
+def fenced(said: str) -> list[str]:
+    """The command that an answer in plain text gives: its first fenced block, if it has one."""
+    return FENCE.findall(said)[:1]
+
+
+def tool_of(command: Any) -> str:
+    """`submit` for the command that hands the work in, which reads nothing, else `bash`."""
+    return "submit" if isinstance(command, str) and any(mark in command for mark in _SUBMIT) else "bash"
+
+
+def observation(content: str, extra: Mapping[str, Any]) -> tuple[str, int | None, bool]:
+    """Of what the agent was shown: the command's output, its exit code if that is told, and whether the middle was cut out."""
+    told, code = parsed(content), whole(extra.get("returncode"))
+    if isinstance(told, Mapping) and ("output" in told or "output_head" in told):
+        code = whole(told.get("returncode")) if code is None else code
+        return texts(told.get("output", told.get("output_head"))) or "", code, "output_head" in told
+    if "raw_output" in extra and "<output_head>" not in content and "elided" not in content:
+        return texts(extra.get("raw_output")) or "", code, False
+    return content, code, False
+
+
+def claims(said: str, one: Recording) -> None:
+    """Note what the agent says of itself in an answer: blocks that it explores, and the last context it names for its patch."""
+    for block in _EXPLORE.findall(said):
+        one.head.events += spans(block, len(one.calls) + 1, "explore_context")
+    if blocks := _FINAL.findall(said):
+        one.head.final = spans(blocks[-1], 1, "PATCH_CONTEXT")

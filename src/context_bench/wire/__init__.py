@@ -1,0 +1,1 @@
+"""Requests and replies on the wires of the providers: reading, comparing, prompt caches."""

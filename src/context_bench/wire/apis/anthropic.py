@@ -1,0 +1,368 @@
+"""Anthropic messages (and `count_tokens`): requests, replies and streams, read and written.
+
+In the neutral form the top-level `system` is a first message of role `system`, and every `tool_result` block is a message of role `tool`
+of its own, so that the same conversation has the same anatomy on every wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from context_bench.core.errors import BadReply
+from context_bench.core.keys import canonical_json
+from context_bench.core.numbers import count
+from context_bench.core.records import Usage
+from context_bench.core.usage import ANTHROPIC, usage_of
+from context_bench.wire.apis.shared import (
+    OBJECT,
+    Pieces,
+    Reply,
+    arguments_text,
+    arguments_value,
+    as_dict,
+    as_list,
+    as_str,
+    error_text,
+    load_body,
+    params_of,
+    pieces_of,
+    reply_id,
+    require_body,
+    sse,
+    text_part,
+    unknown_part,
+)
+from context_bench.wire.request import Part, WireMessage, WireRequest
+
+_STOP = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_STOP_BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+
+
+def parse_request(body: Mapping[str, Any], wire: str = "anthropic") -> WireRequest:
+    """The body of a `POST /messages` or `/messages/count_tokens` in neutral form."""
+    system = body.get("system")
+    messages = [WireMessage("system", _blocks(system)[0])] if system else []
+    for raw in as_list(body.get("messages")):
+        messages.extend(_messages(raw))
+    return WireRequest(
+        wire=wire,
+        model=as_str(body.get("model")),
+        messages=messages,
+        tools=as_list(body.get("tools")),
+        params=params_of(body, "messages", "system", "tools", "model", "stream"),
+        stream=bool(body.get("stream")),
+    )
+
+
+def _messages(raw: Any) -> Iterator[WireMessage]:
+    """One raw message; `tool_result` blocks become messages of their own, in order."""
+    if not isinstance(raw, OBJECT):
+        yield WireMessage("unknown", [unknown_part(raw)])
+        return
+    role, content = as_str(raw.get("role")) or "unknown", raw.get("content")
+    run: list[Any] = []
+    for block in content if isinstance(content, list) else [content]:
+        if isinstance(block, OBJECT) and block.get("type") == "tool_result":
+            if run:
+                yield _message(role, run)
+            yield _tool_result(block)
+            run = []
+        else:
+            run.append(block)
+    if run or content == []:
+        yield _message(role, run)
+
+
+def _message(role: str, content: list[Any]) -> WireMessage:
+    parts, calls = _blocks(content)
+    return WireMessage(role, parts, calls)
+
+
+def _tool_result(block: Mapping[str, Any]) -> WireMessage:
+    parts, _ = _blocks(block.get("content"))
+    mark = block.get("cache_control")
+    if mark and parts:
+        parts[-1].cache_control = parts[-1].cache_control or mark
+    elif mark:
+        parts = [Part("text", "", block, mark)]
+    return WireMessage("tool", parts, tool_call_id=as_str(block.get("tool_use_id")))
+
+
+def _blocks(content: Any) -> tuple[list[Part], list[dict[str, Any]]]:
+    """Content blocks → parts and tool calls; a `tool_use` keeps an empty part in its place (its text is counted as a call)."""
+    parts: list[Part] = []
+    calls: list[dict[str, Any]] = []
+    for block in content if isinstance(content, list) else [content]:
+        if block is None:
+            continue
+        if isinstance(block, str):
+            parts.append(Part("text", block))
+        elif not isinstance(block, OBJECT):
+            parts.append(unknown_part(block))
+        elif block.get("type") == "tool_use":
+            calls.append({"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input")})
+            parts.append(text_part("tool_use", "", block))
+        else:
+            parts.extend(_other(block))
+    return parts, calls
+
+
+def _other(block: Mapping[str, Any]) -> Iterator[Part]:
+    kind = block.get("type")
+    if kind == "text" and isinstance(block.get("text"), str):
+        yield text_part("text", block["text"], block)
+    elif kind == "thinking" and isinstance(block.get("thinking"), str):
+        yield text_part("reasoning", block["thinking"], block)
+    elif kind == "document" and (texts := _document_texts(block)):
+        yield from texts
+    elif kind == "search_result":
+        inner, _ = _blocks(block.get("content"))
+        yield from [text_part("text", str(block.get("title") or ""), block), *inner]
+    else:
+        yield unknown_part(block)
+
+
+def _document_texts(block: Mapping[str, Any]) -> list[Part]:
+    """A document given as text is text; one given as a file is not ours to count."""
+    source = as_dict(block.get("source"))
+    if source.get("type") == "text" and isinstance(source.get("data"), str):
+        return [text_part("document", source["data"], block)]
+    if source.get("type") == "content":
+        parts, _ = _blocks(source.get("content"))
+        if parts and block.get("cache_control"):
+            parts[-1].cache_control = parts[-1].cache_control or block["cache_control"]
+        return parts
+    return []
+
+
+def parse_reply(body: Any) -> Reply:
+    """A `message` object."""
+    body = require_body(body, expects="'content'")
+    content = body.get("content")
+    if not isinstance(content, list):
+        raise BadReply(f"Unexpected response: no list 'content' among the keys {sorted(map(str, body))[:12]}")
+    builder = _Builder()
+    for index, block in enumerate(content):
+        builder.start(index, as_dict(block))
+    reply = builder.reply()
+    reply.finish_reason = _stop(body.get("stop_reason"))
+    reply.model = as_str(body.get("model"))
+    reply.usage, reply.raw_usage = usage_of(body.get("usage"), ANTHROPIC), as_dict(body.get("usage")) or None
+    return reply
+
+
+def _stop(raw: Any) -> str | None:
+    return _STOP.get(raw, raw) if isinstance(raw, str) else None
+
+
+class _Builder:
+    """Content blocks by index, whole or in deltas."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces = Pieces()
+
+    def start(self, index: int, block: dict[str, Any]) -> bool:
+        """Open a block; true if it already says something."""
+        kind = block.get("type")
+        entry: dict[str, Any] = {"type": kind, "text": as_str(block.get("thinking" if kind == "thinking" else "text")) or ""}
+        if kind == "tool_use":
+            entry.update(id=block.get("id"), name=block.get("name"), input=block.get("input"))
+        self._pieces.taken(index)  # of a block that is begun again
+        self._blocks[index] = entry
+        return bool(entry["text"] or kind == "tool_use")
+
+    def delta(self, index: int, delta: dict[str, Any]) -> bool:
+        """Add to a block; true if something was said."""
+        kind = delta.get("type")
+        name = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}.get(str(kind))
+        piece = as_str(delta.get(name)) if name else None
+        if not piece:
+            return False
+        known = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
+        self._blocks.setdefault(index, {"type": known[str(kind)], "text": ""})
+        self._pieces.add(index, piece)
+        return True
+
+    def reply(self) -> Reply:
+        """What all blocks say together."""
+        for index, entry in self._blocks.items():
+            entry["text"] = self._pieces.taken(index, entry["text"])
+        entries = [self._blocks[index] for index in sorted(self._blocks)]
+        texts = [entry["text"] for entry in entries if entry["type"] == "text"]
+        thoughts = [entry["text"] for entry in entries if entry["type"] == "thinking"]
+        calls = [
+            {"id": entry.get("id"), "name": entry.get("name"), "arguments": _arguments(entry)}
+            for entry in entries
+            if entry["type"] == "tool_use"
+        ]
+        return Reply(text="".join(texts) if texts else None, tool_calls=calls, reasoning="".join(thoughts) if thoughts else None)
+
+
+def _arguments(entry: dict[str, Any]) -> str:
+    """Tool input as compact JSON text, the same whether it came whole or in pieces."""
+    if not entry["text"]:
+        return arguments_text(entry.get("input"))
+    value = arguments_value(entry["text"])
+    return entry["text"] if isinstance(value, dict) and value.keys() == {"_raw"} else canonical_json(value)
+
+
+class Stream:
+    """Puts a message together from its events."""
+
+    def __init__(self) -> None:
+        self._builder = _Builder()
+        self._head = Reply()
+        self._usage: dict[str, Any] = {}
+        self.started = self.complete = self.over = False
+        self.error: str | None = None
+
+    @property
+    def reply(self) -> Reply:
+        """What has arrived so far."""
+        reply = self._builder.reply()
+        reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
+        reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
+        return reply
+
+    def event(self, name: str, data: str) -> None:
+        """Take one event; pings and unknown events are passed over."""
+        if data.strip() == "[DONE]":
+            self.over = True
+            return
+        body = load_body(data)
+        if not isinstance(body, OBJECT):
+            raise ValueError(f"an event is a JSON {type(body).__name__}")
+        kind = as_str(body.get("type")) or name
+        index = body["index"] if isinstance(body.get("index"), int) else 0
+        if kind == "message_start":
+            message = as_dict(body.get("message"))
+            self._head.model = as_str(message.get("model"))
+            self._bill(as_dict(message.get("usage")))
+        elif kind == "content_block_start":
+            self.started = self._builder.start(index, as_dict(body.get("content_block"))) or self.started
+        elif kind == "content_block_delta":
+            self.started = self._builder.delta(index, as_dict(body.get("delta"))) or self.started
+        elif kind == "message_delta":
+            self._head.finish_reason = _stop(as_dict(body.get("delta")).get("stop_reason")) or self._head.finish_reason
+            self._bill(as_dict(body.get("usage")))
+        elif kind == "message_stop":
+            self.complete = self.over = True
+        elif kind == "error" or body.get("error"):
+            self.error = self.error or error_text(body.get("error") or body)
+
+    def _bill(self, usage: dict[str, Any]) -> None:
+        """Counts are running totals; where two events differ the larger one holds (some servers send 0 in one of them)."""
+        for key, value in usage.items():
+            known = self._usage.get(key)
+            if count(value) is not None and count(known) is not None:
+                self._usage[key] = max(value, known)
+            elif value is not None:
+                self._usage[key] = value
+
+    def finish(self) -> None:
+        """Nothing is left open."""
+
+
+def raw_usage(usage: Usage) -> dict[str, Any]:
+    """Usage in Anthropic's form: cached parts beside `input_tokens`, not in it."""
+    cached = (usage.cache_read or 0) + (usage.cache_write or 0)
+    raw = {
+        "input_tokens": None if usage.input_tokens is None else max(0, usage.input_tokens - cached),
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output_tokens,
+    }
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+def _content(reply: Reply) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if reply.reasoning is not None:
+        blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": ""})
+    text = reply.text if reply.text is not None else reply.refusal
+    if text is not None:
+        blocks.append({"type": "text", "text": text})
+    for call in reply.tool_calls:
+        value = arguments_value(call.get("arguments"))
+        blocks.append({"type": "tool_use", "id": call.get("id"), "name": call.get("name"), "input": value})
+    return blocks
+
+
+def _frame(reply: Reply, request: WireRequest) -> dict[str, Any]:
+    return {
+        "id": reply_id("msg_", reply, request),
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model or request.model or "",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _stop_reason(reply: Reply) -> str | None:
+    if reply.finish_reason in (None, "stop") and reply.refusal is not None:
+        return "refusal"
+    if reply.finish_reason is None:
+        return None
+    return _STOP_BACK.get(reply.finish_reason, reply.finish_reason)
+
+
+def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
+    """A `message` object."""
+    body = {**_frame(reply, request), "content": _content(reply), "stop_reason": _stop_reason(reply)}
+    return {**body, "usage": raw_usage(reply.usage)} if reply.usage else body
+
+
+def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
+    """`message_start`, the blocks (start, deltas, stop) with a ping after the first start, `message_delta`, `message_stop`."""
+
+    def event(kind: str, **fields: Any) -> bytes:
+        return sse({"type": kind, **fields}, kind)
+
+    usage = raw_usage(reply.usage) if reply.usage else None
+    start = _frame(reply, request)
+    if usage is not None:
+        start["usage"] = {**usage, "output_tokens": min(1, usage.get("output_tokens", 1))}
+    yield event("message_start", message=start)
+    for index, block in enumerate(_content(reply)):
+        yield event("content_block_start", index=index, content_block=_opened(block))
+        if index == 0:
+            yield event("ping")
+        for delta in _deltas(block, pieces):
+            yield event("content_block_delta", index=index, delta=delta)
+        yield event("content_block_stop", index=index)
+    end: dict[str, Any] = {"delta": {"stop_reason": _stop_reason(reply), "stop_sequence": None}}
+    if usage is not None:
+        end["usage"] = usage
+    yield event("message_delta", **end)
+    yield event("message_stop")
+
+
+def _opened(block: dict[str, Any]) -> dict[str, Any]:
+    if block["type"] == "tool_use":
+        return {**block, "input": {}}
+    return {**block, ("thinking" if block["type"] == "thinking" else "text"): ""}
+
+
+def _deltas(block: dict[str, Any], pieces: int) -> Iterator[dict[str, Any]]:
+    if block["type"] == "tool_use":
+        yield {"type": "input_json_delta", "partial_json": ""}
+        for piece in pieces_of(canonical_json(block["input"]), pieces):
+            yield {"type": "input_json_delta", "partial_json": piece}
+    elif block["type"] == "thinking":
+        for piece in pieces_of(block["thinking"], pieces):
+            yield {"type": "thinking_delta", "thinking": piece}
+        yield {"type": "signature_delta", "signature": block["signature"]}
+    else:
+        for piece in pieces_of(block["text"], pieces):
+            yield {"type": "text_delta", "text": piece}

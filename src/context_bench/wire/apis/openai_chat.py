@@ -1,0 +1,282 @@
+"""OpenAI chat completions: requests, replies and streams, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from context_bench.core.errors import BadReply
+from context_bench.core.records import Usage
+from context_bench.core.usage import OPENAI_CHAT, usage_of
+from context_bench.wire.apis.shared import (
+    CREATED,
+    OBJECT,
+    Pieces,
+    Reply,
+    arguments_text,
+    as_dict,
+    as_list,
+    as_str,
+    error_text,
+    joined,
+    load_body,
+    params_of,
+    pieces_of,
+    reply_id,
+    require_body,
+    sse,
+    text_part,
+    unknown_part,
+)
+from context_bench.wire.request import Part, WireMessage, WireRequest
+
+_TEXT_KINDS = ("text", "input_text", "output_text")
+
+
+def parse_request(body: Mapping[str, Any]) -> WireRequest:
+    """The body of a `POST /chat/completions` in neutral form; legacy `functions` count as tools."""
+    return WireRequest(
+        wire="openai-chat",
+        model=as_str(body.get("model")),
+        messages=[_message(raw) for raw in as_list(body.get("messages"))],
+        tools=[*as_list(body.get("tools")), *as_list(body.get("functions"))],
+        params=params_of(body, "messages", "tools", "functions", "model", "stream"),
+        stream=bool(body.get("stream")),
+    )
+
+
+def _message(raw: Any) -> WireMessage:
+    if not isinstance(raw, OBJECT):
+        return WireMessage("unknown", [unknown_part(raw)])
+    parts = content_parts(raw.get("content"), raw)
+    for name in ("reasoning_content", "reasoning", "refusal"):
+        if isinstance(raw.get(name), str) and raw[name]:
+            parts.append(Part("refusal" if name == "refusal" else "reasoning", raw[name]))
+    if isinstance(raw.get("audio"), OBJECT):
+        parts.append(Part("audio", None, raw["audio"]))
+    calls = [tool_call(call) for call in as_list(raw.get("tool_calls"))]
+    if isinstance(raw.get("function_call"), OBJECT):
+        calls.append(tool_call({"function": raw["function_call"]}))
+    role = as_str(raw.get("role")) or "unknown"
+    return WireMessage(role, parts, calls, as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None))
+
+
+def content_parts(content: Any, holder: Any = None) -> list[Part]:
+    """The parts of a `content` value: text, a list of parts, or nothing."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [text_part("text", content, holder if isinstance(holder, OBJECT) and holder.get("cache_control") else None)]
+    if not isinstance(content, list):
+        return [unknown_part(content)]
+    return [_part(raw) for raw in content]
+
+
+def _part(raw: Any) -> Part:
+    if isinstance(raw, str):
+        return Part("text", raw)
+    if isinstance(raw, OBJECT):
+        if raw.get("type") in _TEXT_KINDS and isinstance(raw.get("text"), str):
+            return text_part("text", raw["text"], raw)
+        if raw.get("type") == "refusal" and isinstance(raw.get("refusal"), str):
+            return text_part("refusal", raw["refusal"], raw)
+    return unknown_part(raw)
+
+
+def tool_call(raw: Any) -> dict[str, Any]:
+    """A tool call in neutral form, arguments as sent."""
+    call = as_dict(raw)
+    inner = as_dict(call.get("function") or call.get("custom"))
+    arguments = inner.get("arguments", inner.get("input"))
+    return {"id": call.get("id"), "name": inner.get("name"), "arguments": arguments}
+
+
+def _reply_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    raw = as_list(message.get("tool_calls"))
+    if isinstance(message.get("function_call"), OBJECT):
+        raw.append({"function": message["function_call"]})
+    return [{**call, "arguments": arguments_text(call["arguments"])} for call in map(tool_call, raw)]
+
+
+def parse_reply(body: Any) -> Reply:
+    """The first choice of a chat completion."""
+    body = require_body(body, expects="'choices'")
+    choices = body.get("choices")
+    if not isinstance(choices, list):
+        raise BadReply(f"Unexpected response: no list 'choices' among the keys {sorted(map(str, body))[:12]}")
+    if not choices:
+        raise BadReply("empty choices in the reply")
+    choice = as_dict(choices[0])
+    if choice.get("error"):
+        raise BadReply(f"Unexpected response: an error in a successful reply: {error_text(choice['error'])}")
+    message = choice.get("message")
+    if not isinstance(message, OBJECT):
+        raise BadReply("Unexpected response: the first choice has no 'message' object")
+    content = message.get("content")
+    if content is not None and not isinstance(content, str | list):
+        raise BadReply(f"Unexpected response: message content is a JSON {type(content).__name__}")
+    parts = content_parts(content)
+    return Reply(
+        text=joined(parts, "text"),
+        tool_calls=_reply_calls(message),
+        finish_reason=as_str(choice.get("finish_reason")),
+        usage=usage_of(body.get("usage"), OPENAI_CHAT),
+        model=as_str(body.get("model")),
+        refusal=as_str(message.get("refusal")) or joined(parts, "refusal"),
+        reasoning=as_str(message.get("reasoning_content")) or as_str(message.get("reasoning")),
+        raw_usage=as_dict(body.get("usage")) or None,
+        logprobs=choice.get("logprobs"),
+    )
+
+
+class Stream:
+    """Puts a chat completion together from its chunks (choice 0)."""
+
+    def __init__(self) -> None:
+        self._reply, self._pieces = Reply(), Pieces()
+        self.started = self.complete = self.over = False
+        self.error: str | None = None
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._last = -1  # the highest index of a call
+
+    @property
+    def reply(self) -> Reply:
+        """What has arrived so far."""
+        reply, taken = self._reply, self._pieces.taken
+        reply.text, reply.reasoning = taken("text", reply.text), taken("reasoning", reply.reasoning)
+        reply.refusal = taken("refusal", reply.refusal)
+        for index, call in self._calls.items():
+            call["arguments"] = taken(index, call["arguments"])
+        reply.tool_calls = [self._calls[index] for index in sorted(self._calls)]
+        return reply
+
+    def event(self, name: str, data: str) -> None:
+        """Take one chunk; `[DONE]` may come or not."""
+        if data.strip() == "[DONE]":
+            self.complete = self.over = True
+            return
+        chunk = load_body(data)
+        if not isinstance(chunk, OBJECT):
+            raise ValueError(f"a chunk is a JSON {type(chunk).__name__}")
+        if chunk.get("error") or name == "error":
+            self.error = self.error or error_text(chunk.get("error") or chunk)
+            return
+        reply = self._reply
+        reply.model = reply.model or as_str(chunk.get("model")) or None
+        if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
+            reply.usage, reply.raw_usage = usage_of(chunk["usage"], OPENAI_CHAT), dict(chunk["usage"])
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, OBJECT) and not choice.get("index"):
+                self._choice(choice)
+
+    def _choice(self, choice: Mapping[str, Any]) -> None:
+        told, pieces = choice.get("delta"), self._pieces
+        delta: Mapping[str, Any] = told if isinstance(told, OBJECT) else {}
+        content = delta.get("content")
+        if not isinstance(content, str):
+            content = joined(content_parts(content), "text")
+        if content is not None:
+            pieces.add("text", content)
+        reasoning = as_str(delta.get("reasoning_content")) or as_str(delta.get("reasoning"))
+        if reasoning:
+            pieces.add("reasoning", reasoning)
+        refusal = as_str(delta.get("refusal"))
+        if refusal:
+            pieces.add("refusal", refusal)
+        calls = as_list(delta.get("tool_calls"))
+        if isinstance(delta.get("function_call"), OBJECT):
+            calls.append({"index": 0, "function": delta["function_call"]})
+        for call in map(as_dict, calls):
+            self._call(call)
+        self.started = self.started or bool(content or reasoning or refusal or calls)
+        if isinstance(choice.get("finish_reason"), str):
+            self._reply.finish_reason = choice["finish_reason"]
+            self.complete = True
+
+    def _call(self, raw: dict[str, Any]) -> None:
+        index = raw.get("index")
+        if not isinstance(index, int):  # some servers leave it out: a new id is a new call
+            index = self._last + (1 if raw.get("id") or not self._calls else 0)
+        self._last = max(self._last, index)
+        known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
+        part = tool_call(raw)
+        known["id"] = known["id"] or part["id"]
+        known["name"] = known["name"] or part["name"]
+        if part["arguments"] is not None:
+            self._pieces.add(index, arguments_text(part["arguments"]))
+
+    def finish(self) -> None:
+        """A null text after tool calls: the empty content of the first delta is no answer."""
+        reply = self.reply
+        if reply.text == "" and (reply.tool_calls or reply.refusal):
+            reply.text = None
+
+
+def raw_usage(usage: Usage) -> dict[str, Any]:
+    """Usage in OpenAI's form; what is not known is left out."""
+    raw: dict[str, Any] = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        raw["total_tokens"] = usage.input_tokens + usage.output_tokens
+    prompt = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
+    raw["prompt_tokens_details"] = {key: value for key, value in prompt.items() if value is not None} or None
+    raw["completion_tokens_details"] = None if usage.reasoning_tokens is None else {"reasoning_tokens": usage.reasoning_tokens}
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+def _raw_calls(reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": call.get("id"),
+            "type": "function",
+            "function": {"name": call.get("name"), "arguments": arguments_text(call.get("arguments"))},
+        }
+        for call in reply.tool_calls
+    ]
+
+
+def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
+    """A `chat.completion` object."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": reply.refusal}
+    if reply.reasoning is not None:
+        message["reasoning_content"] = reply.reasoning
+    if reply.tool_calls:
+        message["tool_calls"] = _raw_calls(reply)
+    body: dict[str, Any] = {
+        "id": reply_id("chatcmpl-", reply, request),
+        "object": "chat.completion",
+        "created": CREATED,
+        "model": reply.model or request.model or "",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish_reason}],
+    }
+    if reply.usage:
+        body["usage"] = raw_usage(reply.usage)
+    return body
+
+
+def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
+    """Chunks: role first, then reasoning, content, refusal, tool calls, the stop reason, usage if the request asked for it, `[DONE]`."""
+    with_usage = bool(as_dict(request.params.get("stream_options")).get("include_usage")) and reply.usage is not None
+    frame: dict[str, Any] = {
+        "id": reply_id("chatcmpl-", reply, request),
+        "object": "chat.completion.chunk",
+        "created": CREATED,
+        "model": reply.model or request.model or "",
+    }
+    tail: dict[str, Any] = {"usage": None} if with_usage else {}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return sse({**frame, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], **tail})
+
+    yield chunk({"role": "assistant", "content": None if reply.text is None else "", "refusal": None})
+    for name, text in (("reasoning_content", reply.reasoning), ("content", reply.text), ("refusal", reply.refusal)):
+        for piece in pieces_of(text or "", pieces):
+            yield chunk({name: piece})
+    for index, call in enumerate(_raw_calls(reply)):
+        yield chunk({"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]})
+        for piece in pieces_of(call["function"]["arguments"], pieces):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, reply.finish_reason)
+    if with_usage and reply.usage:
+        yield sse({**frame, "choices": [], "usage": raw_usage(reply.usage)})
+    yield b"data: [DONE]\n\n"

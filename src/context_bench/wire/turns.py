@@ -1,0 +1,286 @@
+"""What watching live traffic finds: one `Turn` per request of a client, figures per session and in all. Plain data, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from context_bench.core.records import Forwarded, Usage
+from context_bench.wire.violations import count_tools
+
+#: turn: a request to a model · late: calls that reached the provider after their turn was over · stray: calls nobody can be named for ·
+#: other: requests that are no turn (lists of models, token counts …).
+Kind = Literal["turn", "late", "stray", "other"]
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request of a client, and the calls that reached the provider because of it.
+
+    `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the session. `turn`:
+    its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for within the session. `arm`: `main`, or
+    `shadow` for a mirrored request. `failure`: how it failed, as the client saw it: a status, or words of ours. `repeat`: the client
+    itself sent the same before, and `after` is how that attempt failed.
+    Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and
+    `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody told.
+    `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed that were made again.
+    `pending`: calls that may be its own and were still being answered when all patience was over; they are told of as late.
+    Times in seconds; `added` is the client's time without the provider's.
+    `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
+    `tools` names the tools that some kinds are about.
+    `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing stood in between.
+    `front` and `calls` are the taps' own records, by the recording policy.
+    """
+
+    number: int
+    kind: Kind
+    at: float
+    session: str = ""
+    turn: int = 0
+    arm: Literal["main", "shadow"] = "main"
+    model: str | None = None
+    wire: str = ""
+    status: int | None = None
+    repeat: bool = False
+    after: str | None = None
+    failure: str | None = None
+    context: str = "main"
+    sent: int | None = None
+    forwarded: int | None = None
+    exact: bool = False
+    usage: Usage | None = None
+    cost: float | None = None
+    guessed: float | None = None
+    unpriced: int = 0  # calls of models that we have no price for
+    seconds: float | None = None
+    added: float | None = None
+    ttft: float | None = None
+    added_ttft: float | None = None
+    extra: int = 0
+    retries: int = 0
+    pending: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    predicted_read: int | None = None
+    predicted_write: int | None = None
+    predicted_cost: float | None = None  # of the prompts only
+    alone_cost: float | None = None
+    violations: dict[str, int] = field(default_factory=dict)
+    tools: dict[str, list[str]] = field(default_factory=dict)
+    details: list[str] = field(default_factory=list)
+    unchanged: bool | None = None  # the provider got the client's body byte for byte
+    front: Forwarded | None = None
+    calls: list[Forwarded] = field(default_factory=list)
+
+
+#: Wires on which a model is asked, and billed for.
+_PROMPTS = frozenset({"openai-chat", "openai-responses", "anthropic"})
+_PLAIN = (
+    *("turns", "repeats", "failed", "calls", "answered", "sent", "forwarded", "exact", "uncounted", "cost", "unpriced"),
+    *("extra", "retries", "late", "stray", "other", "oversized", "silent", "pending", "unchanged", "compared", "added", "added_ttft"),
+)
+_SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
+
+
+@dataclass(slots=True)
+class Figures:
+    """Sums over turns: of one session, or of all. `None` = nobody told, never 0.
+
+    `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed, `refusals` the failed
+    attempts of what stands in between. `answered`: calls that a model answered; `untold` of these told no usage, so that they are in
+    `guessed` and not in `cost`. `uncounted`: images and other parts of what clients sent that no tokenizer of ours counts. `silent`:
+    turns that were answered though no call of theirs was seen behind; `pending`: turns whose call was seen and still being answered when
+    they were written down. `oversized`: bodies that were too large to be read.
+    """
+
+    turns: int = 0
+    repeats: int = 0
+    calls: int = 0
+    answered: int = 0
+    untold: int = 0
+    uncounted: int = 0
+    oversized: int = 0
+    silent: int = 0
+    pending: int = 0
+    sent: int | None = None
+    forwarded: int | None = None
+    exact: bool = True
+    usage: Usage | None = None
+    cost: float | None = None
+    guessed: float | None = None
+    unpriced: int = 0
+    extra: int = 0
+    retries: int = 0
+    late: int = 0
+    stray: int = 0
+    other: int = 0
+    predicted_read: int | None = None
+    predicted_write: int | None = None
+    predicted_cost: float | None = None
+    alone_cost: float | None = None
+    unchanged: int = 0
+    compared: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    repeated_after: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, dict[str, int]] = field(default_factory=dict)
+    models: Counter[str] = field(default_factory=Counter)
+    _added: list[float] = field(default_factory=list)
+    _added_ttft: list[float] = field(default_factory=list)
+
+    def add(self, turn: Turn) -> None:
+        """Count one record in."""
+        self.calls += len(turn.calls)
+        seen = turn.calls if turn.front is None else [turn.front, *turn.calls]
+        self.oversized += sum(record.oversized for record in seen)
+        if turn.kind == "other":
+            self.other += 1
+            return
+        if turn.kind == "turn":
+            self._add_turn(turn)
+        elif turn.kind == "late":
+            self.late += len(turn.calls)
+        else:
+            self.stray += len(turn.calls)
+        self.exact = self.exact and turn.exact
+        for name in _SUMS:
+            setattr(self, name, _plus(getattr(self, name), getattr(turn, name)))
+        self.usage = _plus(self.usage, turn.usage)
+        self.unpriced += turn.unpriced
+        answered = [call for call in turn.calls if call.wire in _PROMPTS and call.status is not None and call.status < 400]
+        self.answered += len(answered)
+        self.untold += sum(call.usage is None for call in answered)
+
+    def _add_turn(self, turn: Turn) -> None:
+        self.repeats += turn.repeat
+        self.turns += not turn.repeat
+        failure = failure_of(turn)
+        if failure is not None:
+            self.failures[failure] += 1
+        if turn.after is not None:
+            self.repeated_after[turn.after] += 1
+        self.refusals.update(turn.refusals)
+        self.extra += turn.extra
+        self.retries += turn.retries
+        self.violations.update(turn.violations)
+        count_tools(self.tools, turn.tools)
+        sent = turn.front or (turn.calls[0] if turn.calls else None)
+        self.uncounted += sent.uncounted_parts if sent is not None else 0
+        alone = turn.front is not None and not turn.calls and failure is None
+        self.silent += alone and not turn.pending
+        self.pending += alone and turn.pending > 0
+        if turn.unchanged is not None:
+            self.compared += 1
+            self.unchanged += turn.unchanged
+        if turn.model:
+            self.models[turn.model] += 1
+        if turn.added is not None:
+            self._added.append(turn.added)
+        if turn.added_ttft is not None:
+            self._added_ttft.append(turn.added_ttft)
+
+    def absorb(self, other: Figures) -> None:
+        """Count in what another one has counted."""
+        for one in fields(self):
+            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+            setattr(self, one.name, mine and theirs if one.name == "exact" else _plus(mine, theirs))
+
+    @property
+    def failed(self) -> int:
+        """Turns that failed, as the client saw them."""
+        return self.failures.total()
+
+    @property
+    def new_tokens(self) -> int | None:
+        """Billed input tokens that were neither read from nor written to a cache."""
+        if self.usage is None or self.usage.input_tokens is None:
+            return None
+        return self.usage.input_tokens - (self.usage.cache_read or 0) - (self.usage.cache_write or 0)
+
+    @property
+    def added(self) -> float | None:
+        """Median seconds that what stands in between added to a request."""
+        return _median(self._added)
+
+    @property
+    def added_ttft(self) -> float | None:
+        """Median seconds added before the first token of a streamed reply."""
+        return _median(self._added_ttft)
+
+    @property
+    def prompt_cost_ratio(self) -> float | None:
+        """Predicted prompt cost as forwarded over that as sent: above 1, what stands in between makes prompts dearer."""
+        return self.predicted_cost / self.alone_cost if self.alone_cost and self.predicted_cost is not None else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures by name, JSON-ready; what nobody told is left out."""
+        usage = self.usage or Usage()
+        billed = {
+            "input": usage.input_tokens,
+            "new": self.new_tokens,
+            "cache_read": usage.cache_read,
+            "cache_write": usage.cache_write,
+            "output": usage.output_tokens,
+        }
+        found = {name: getattr(self, name) for name in _PLAIN}
+        found |= {"calls_without_usage": self.untold, "cost_predicted": self.guessed}
+        predicted = {"cache_read": self.predicted_read, "cache_write": self.predicted_write, "prompt_cost": self.predicted_cost}
+        predicted |= {"prompt_cost_as_sent": self.alone_cost, "prompt_cost_ratio": self.prompt_cost_ratio}
+        predicted |= {"cold_cache": None if self.predicted_read is None else True}
+        nested: dict[str, dict[str, Any]] = {"billed": billed, "predicted": predicted}
+        found |= {name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()}
+        if self.tools:
+            found["tools"] = dict(sorted(self.tools.items()))
+        for name in ("failures", "repeated_after", "refusals", "violations", "models"):
+            found[name] = dict(sorted(getattr(self, name).items()))
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def failure_of(turn: Turn) -> str | None:
+    """How a turn failed, as its client saw it; also of turns that were kept before that was written down."""
+    if turn.failure is not None:
+        return turn.failure
+    return "no answer" if turn.status is None else str(turn.status) if turn.status >= 400 else None
+
+
+def by_context(turns: Iterable[Turn]) -> dict[str, Figures]:
+    """Figures by context, in the order in which these appeared."""
+    found: dict[str, Figures] = {}
+    for turn in turns:
+        found.setdefault(turn.context, Figures()).add(turn)
+    return found
+
+
+def by_session(turns: Iterable[Turn]) -> dict[tuple[str, str], Figures]:
+    """Figures by (arm, session), in the order in which sessions appeared; records of no session are under an empty label."""
+    found: dict[tuple[str, str], Figures] = {}
+    for turn in turns:
+        found.setdefault((turn.arm, turn.session), Figures()).add(turn)
+    return found
+
+
+def total(turns: Iterable[Turn], arm: str = "main") -> Figures:
+    """Figures of all records of one arm."""
+    found = Figures()
+    for turn in turns:
+        if turn.arm == arm:
+            found.add(turn)
+    return found
+
+
+def _plus(a: Any, b: Any) -> Any:
+    """The sum of two counts, of which either may be unknown; tables of counts are summed entry by entry."""
+    if a is None or b is None:
+        return b if a is None else a
+    if type(a) is dict:
+        return {key: _plus(a.get(key), b.get(key)) for key in {**a, **b}}
+    return a + b
+
+
+def _median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
