@@ -1,4 +1,4 @@
-"""`context-bench run`: the main job. Its options are declared in `cli.options`; `cli.session` does the rest."""
+"""`context-bench run`: the main job. Its options are declared in `session.options`; `session.session` does the rest."""
 
 from __future__ import annotations
 
