@@ -242,8 +242,8 @@ def _compressors() -> str:
 
 
 def _formats() -> str:
-    from context_bench.cli.exporting import writers
     from context_bench.reports.output import FORMATS as REPORTS
+    from context_bench.session.exporting import writers
     from context_bench.transcripts import read as sessions
     from context_bench.transcripts.answers.read import FORMATS as ANSWERS
     from context_bench.transcripts.solved.read import FORMATS as SOLVED
