@@ -23,7 +23,7 @@ from context_bench.metrics import CostOfPass, MeanScore
 from context_bench.reports.page import build_page
 from context_bench.results import EvalResult
 from context_bench.session.arms import cells
-from context_bench.session.options import read_options
+from context_bench.session.flags import read_options
 from context_bench.session.session import Surroundings
 
 EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)} for i in range(240)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from context_bench.core.records import Estimate
 from context_bench.memory.figures import estimate
 from context_bench.stats.clusters import MIN_CLUSTERS
-from context_bench.stats.retention import RetentionIndex, retention_index
+from context_bench.stats.retained import RetentionIndex, retention_index
 
 #: The retention index below which half of what the history was worth is gone.
 HALF = 0.5

@@ -18,7 +18,7 @@ from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.memory.figures import Scored, estimate
 from context_bench.stats.components import Components, Observation, components
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
-from context_bench.stats.retention import Lift, RetentionIndex, lifts, retention_index, rubric_level
+from context_bench.stats.retained import Lift, RetentionIndex, lifts, retention_index, rubric_level
 
 #: Scores from 0 to 5; all others are from 0 to 1.
 _RATINGS = re.compile(r"rubric_overall|probe_rating|rubric_.*")

@@ -153,7 +153,7 @@ class Comparer:
 
     def _retained(self, system: str, cut: str) -> str:
         """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
-        from context_bench.stats.retention import retained
+        from context_bench.stats.retained import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
         if full is None or none is None or system in (full, none):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from context_bench.core.jsontext import MOST_BYTES, TooLarge
 
@@ -178,21 +178,41 @@ class _Brotli:
 
 
 class _Zstd:
-    """Slices are kept small: a zstd block gives at most 128 KiB, and a block takes at least 4 bytes."""
+    """Frames one after another. Slices are kept small: a block gives at most 128 KiB, and takes at least 4 bytes.
+
+    The first byte of a frame is fed alone: given a whole frame at once, the library takes another way, which refuses some broken
+    frames that it reads in pieces, and a body must not depend on where it was cut.
+    """
 
     def __init__(self) -> None:
         import zstandard
 
         self._error = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(read_across_frames=True)
+        self._unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        self._frame: Any = None
+        self._frames = 0
 
     @property
     def whole(self) -> bool:
-        return True  # the library does not say; the text that is cut short is seen by whoever reads it
+        return self._frame is None
 
     def __call__(self, data: bytes) -> Iterator[bytes]:
-        for start in range(0, len(data), 256):
+        at = 0
+        while at < len(data):
+            piece = data[at : at + (256 if self._frame is not None else 1)]
+            at += len(piece)
+            if self._frame is None:
+                self._begin()
             try:
-                yield self._stream.decompress(data[start : start + 256])
+                yield self._frame.decompress(piece)
             except self._error as error:
                 raise Undecodable(f"not readable as zstd: {error}") from None
+            if self._frame.eof:
+                at -= len(self._frame.unused_data)
+                self._frame = None
+
+    def _begin(self) -> None:
+        self._frames += 1
+        if self._frames > _MOST_MEMBERS:
+            raise TooLarge(f"too large: more than {_MOST_MEMBERS} zstd frames")
+        self._frame = self._unpacker.decompressobj()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
 from context_bench.stats.curves import aurq, bd_rate, fold_at
-from context_bench.stats.retention import resampled_interval, sorted_codes
+from context_bench.stats.retained import resampled_interval, sorted_codes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -65,8 +65,8 @@ NEEDED = {
 }
 #: Parts of ours that other kinds of runs need.
 UNUSED = (
-    *("datasets.spec", "datasets.memory", "datasets.hub", "datasets.pydocs", "datasets.synthetic", "core.rubric", "core.probes"),
-    *("core.memory_notes", "core.cachecost", "reports.memory", "reports.compression", "reports.html", "reports.charts", "systems.memories"),
+    *("datasets.spec", "memory.datasets", "datasets.hub", "datasets.pydocs", "datasets.synthetic", "core.rubric", "compression.probe"),
+    *("memory.notes", "wire.cache", "memory.sections", "compression.sections", "reports.html", "reports.charts", "memory.systems"),
 )
 PLAIN_RUN = """
 import sys

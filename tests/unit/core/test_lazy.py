@@ -8,7 +8,21 @@ import pytest
 
 import context_bench
 
-PLACES = ["datasets", "engine", "evaluators", "logs", "logs.answers", "memory", "metrics", "reports", "systems", "systems.memories", "tap"]
+PLACES = [
+    "datasets",
+    "engine",
+    "evaluators",
+    "transcripts",
+    "transcripts.answers",
+    "memory",
+    "memory.systems",
+    "compression",
+    "agents",
+    "metrics",
+    "reports",
+    "systems",
+    "tap",
+]
 PACKAGES = ["context_bench", *(f"context_bench.{place}" for place in PLACES)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context_bench.compression.drift import Asked, drift
 from context_bench.compression.resuming import Move, resumed
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
-from context_bench.stats.retention import Lift, lifts, retention_index, rubric_level
+from context_bench.stats.retained import Lift, lifts, retention_index, rubric_level
 
 SESSIONS = [f"s{number // 4}" for number in range(40)]  # ten of four probes
 UNIT = st.floats(0, 1)

@@ -115,8 +115,10 @@ def test_catalogue_sets_are_functions():
 def test_bundled_sets_are_found_by_their_own_names():
     from context_bench.datasets import loading, pydocs, synthetic
     from context_bench.memory import datasets as memory
+    from context_bench.memory.family import FAMILY
 
-    assert (loading.PYDOCS, loading.LONG_CONTEXT, loading._MEMORY_FILES) == (pydocs.NAME, synthetic.NAME, memory.FILES)
+    prefix = FAMILY.datasets and FAMILY.datasets.prefix
+    assert (loading.PYDOCS, loading.LONG_CONTEXT, prefix) == (pydocs.NAME, synthetic.NAME, memory.FILES)
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -83,3 +83,20 @@ def test_a_body_cut_short_gives_what_there_is(coding):
     data = b"".join(str(n).encode() for n in range(50_000))
     encoded = CODINGS[coding](data)
     assert data.startswith(decode(encoded[: len(encoded) // 2], coding))
+
+
+def test_a_broken_zstd_frame_reads_the_same_wherever_it_is_cut():
+    body = b"(\xb5/\xfd c\x05\x00\x00"  # a compressed block of no bytes, found by fuzzing
+    for cut in range(len(body)):
+        decoder = Decoder("zstd")
+        assert decoder.feed(body[:cut]) + decoder.feed(body[cut:]) == decode(body, "zstd")
+
+
+def test_a_zstd_body_cut_short_is_not_whole_and_frames_are_bounded():
+    body = zstandard.compress(b"one two three " * 50)
+    for cut, whole in ((len(body), True), (len(body) - 1, False), (3, False), (0, True)):
+        decoder = Decoder("zstd")
+        decoder.feed(body[:cut])
+        assert decoder.whole is whole
+    with pytest.raises(TooLarge, match="frames"):
+        decode(zstandard.compress(b"") * 1_001, "zstd")

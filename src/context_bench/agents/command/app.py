@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.agents import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
+from context_bench.agents.runs import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
 from context_bench.core.records import Example
 from context_bench.session import interrupts

@@ -222,7 +222,7 @@ def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
-    from context_bench.compression import compare_requests, read_request
+    from context_bench.compression.evaluate import compare_requests, read_request
 
     for pair in read(path):
         if isinstance(pair.before, str) or isinstance(pair.after, str):
@@ -292,7 +292,7 @@ def text_or_messages(side: Any, where: str) -> str | list[dict[str, Any]]:
     body = side if isinstance(side, Mapping) else {"messages": side}
     if not isinstance(body.get("messages", body.get("input")), list):
         raise BadInput(f"{where}: expected a text, a list of messages or a body with 'messages', got a JSON {type(side).__name__}")
-    from context_bench.compression import read_request
+    from context_bench.compression.evaluate import read_request
 
     return to_chat(read_request(body).wire, body).messages
 

@@ -1,0 +1,240 @@
+"""Measure what a compressor costs, from Python: the functions and records behind `context_bench.compression`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from context_bench.compression.probes.probe import CompressionPoint, Probe, ProbeAtom
+from context_bench.compression.strategies import PROFILES, StrategyRow, simulate_strategies
+from context_bench.core.errors import BadInput
+from context_bench.core.lazy import lazy
+from context_bench.core.protocols import Compressed, Compressor, Metric
+from context_bench.core.rubric import Aggregate, Rubric, RubricReply, aggregate_rubric, default_rubric, parse_rubric_reply, read_rubric
+from context_bench.stats.retained import Lift, RetentionIndex, lifts, retention_index
+from context_bench.transcripts.session import Session
+from context_bench.wire.atoms import atoms
+from context_bench.wire.cache import (
+    CacheProfile,
+    PrefixCache,
+    break_even_turns,
+    common_prefix,
+    prefix_cache,
+    session_cache,
+)
+from context_bench.wire.fidelity import (
+    Fidelity,
+    Fragments,
+    Summary,
+    fidelity,
+    fragments,
+    summarise,
+    word_damage,
+)
+from context_bench.wire.request import WireRequest
+from context_bench.wire.violations import Violation, compare_requests, repeated_requests, silent_truncation
+
+if TYPE_CHECKING:
+    from context_bench.compression.datasets import artifact_ledger as artifact_ledger
+    from context_bench.compression.datasets import compression_points as compression_points
+    from context_bench.compression.datasets import generate_probes as generate_probes
+    from context_bench.compression.evaluators.probe_atoms import ProbeAtoms as ProbeAtoms
+    from context_bench.compression.session_rules.moves import resumed_at as resumed_at
+    from context_bench.compression.systems.compressing import Compressing as Compressing
+    from context_bench.compression.systems.sentence import SentenceReader as SentenceReader
+    from context_bench.datasets.sessions import load_session as load_session
+    from context_bench.judge.rubric_judge import RubricJudge as RubricJudge
+    from context_bench.results import EvalResult
+    from context_bench.transcripts import read_sessions as read_sessions
+
+__all__ = [
+    "PROFILES",
+    "Aggregate",
+    "CacheProfile",
+    "Compressed",
+    "Compressing",
+    "CompressionPoint",
+    "Compressor",
+    "Fidelity",
+    "Fragments",
+    "Lift",
+    "PrefixCache",
+    "Probe",
+    "ProbeAtom",
+    "ProbeAtoms",
+    "RetentionIndex",
+    "Rubric",
+    "RubricJudge",
+    "RubricReply",
+    "SentenceReader",
+    "Session",
+    "StrategyRow",
+    "Summary",
+    "Violation",
+    "aggregate_rubric",
+    "artifact_ledger",
+    "atoms",
+    "break_even_turns",
+    "common_prefix",
+    "compare_requests",
+    "compression_points",
+    "default_rubric",
+    "evaluate_compression",
+    "fidelity",
+    "fragments",
+    "generate_probes",
+    "lifts",
+    "load_session",
+    "parse_rubric_reply",
+    "prefix_cache",
+    "read_request",
+    "read_rubric",
+    "read_sessions",
+    "rebuilt",
+    "repeated_requests",
+    "resumed_at",
+    "retention_index",
+    "session_cache",
+    "silent_truncation",
+    "simulate_strategies",
+    "summarise",
+    "wire_violations",
+    "word_damage",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    [
+        ".datasets:artifact_ledger",
+        ".datasets:compression_points",
+        ".datasets:generate_probes",
+        "context_bench.datasets.sessions:load_session",
+        ".evaluators.probe_atoms:ProbeAtoms",
+        "context_bench.judge.rubric_judge:RubricJudge",
+        "context_bench.transcripts:read_sessions",
+        ".session_rules.moves:resumed_at",
+        ".systems.compressing:Compressing",
+        ".systems.sentence:SentenceReader",
+    ],
+)
+
+#: What `evaluate_compression` runs beside the systems; the last two in the size of each of them.
+CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")
+
+_ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image", "document"})
+
+
+def evaluate_compression(
+    systems: Sequence[str | Compressor] | str | Compressor,
+    sessions: Sequence[str] | str = "bundled:sessions",
+    *,
+    points: str = "fraction:0.75",
+    window: int | None = None,
+    responder: Any = None,
+    judge: Any = None,
+    controls: Sequence[str] = CONTROLS,
+    max_sessions: int | None = None,
+    drift: bool = False,
+    score_field: str | None = None,
+    **more: Any,
+) -> EvalResult:
+    """Compress sessions with each system, ask probes about what was taken away, and compare with all of it, nothing, and truncation.
+
+    `systems`: compressors or their specs. `sessions`: files or folders of logs, `bundled:sessions[/NAME]`, `hf:…`; at most
+    `max_sessions`. `points`, `window`, `drift`: see `compression_points` and the guide. `responder`: a system that takes `turns`
+    (default: the sentence reader, which asks no model); probes are chosen by their facts, not by what it answers. `judge`: a
+    `RubricJudge`; the atoms grader is always there. `more` goes to `evaluate` (`store=`, `run=`, `trials=`, `seed=`, …).
+    `result.compression` holds retention, lift, sizes, curves, drift. Raises `BadInput` where there is nothing to ask.
+    """
+    from context_bench.compression.datasets import ProbeSet
+    from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
+    from context_bench.compression.figures import add_compression
+    from context_bench.compression.systems.compressing import Compressing
+    from context_bench.compression.systems.control import system_role
+    from context_bench.compression.systems.sentence import SentenceReader
+    from context_bench.core.roles import control_role
+    from context_bench.datasets.recorded import RecordedSessions
+    from context_bench.metrics import MeanScore
+    from context_bench.runner import evaluate
+
+    data = ProbeSet(
+        RecordedSessions([sessions] if isinstance(sessions, str) else list(sessions), max_sessions, agents=True),
+        points,
+        window,
+        drift=drift,
+    )
+    reader = SentenceReader() if responder is None else responder
+    given = systems if isinstance(systems, Sequence) and not isinstance(systems, str) else [systems]
+    own = [Compressing(each, reader, name=each if isinstance(each, str) else None) for each in given]
+    if unknown := [name for name in controls if name not in CONTROLS]:
+        raise BadInput(f"controls has {unknown[0]!r}; expected some of {', '.join(CONTROLS)}")
+    floors = [Compressing(name.partition("#")[0], reader, name=name) for name in controls if name not in _SIZED]
+    sized = [Compressing(name, reader, partner=system) for system in own for name in controls if name in _SIZED]
+    field = score_field or ("rubric_overall" if judge is not None else "probe_score")
+    arms = [*own, *floors, *sized]
+    roles: dict[str, Any] = {arm.name: system_role(each) for arm, each in zip(own, given, strict=True) if isinstance(each, str)}
+    roles |= {arm.name: control_role(arm.name) for arm in floors}
+    roles |= {arm.name: control_role(arm.compressor.name, of=arm.partner.name) for arm in sized if arm.partner}
+    roles |= more.pop("roles", None) or {}
+    baseline = more.pop("baseline", "full" if "full" in controls else None)
+    judges = [ProbeAtoms(), *([judge] if judge is not None else [])]
+    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, roles=roles, score_field=field, **more)
+    add_compression(result, {"points": points, "responder": "sentence" if responder is None else reader.name, "drift": drift})
+    return result
+
+
+def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalResult:
+    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out again from the rows,
+    and nothing is called. `metrics`: those of the command line, if none are given. Raises `BadInput`.
+    """
+    from context_bench.compression.figures import add_compression
+    from context_bench.compression.sections.results import read_results
+    from context_bench.core.records import SetupRecord
+    from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
+    from context_bench.results import EvalResult
+    from context_bench.runner import complete_from_rows
+
+    kept = read_results(path)
+    manifest = kept.run["manifest"]
+    options = manifest.get("options", {})
+    field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
+    known = [MeanScore(score_field=field), PassRate(threshold=options.get("threshold", 0.7), score_field=field), CompressionRatio()]
+    known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
+    result = EvalResult(rows=kept.rows, summary={}, timing=kept.run.get("timing", {}), metrics=list(known if metrics is None else metrics))
+    result.manifest = manifest
+    result.setups = [SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in kept.run["setups"]]
+    complete_from_rows(result, field)
+    result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
+    add_compression(result, manifest.get("compression", {}), kept.answers)
+    return result
+
+
+_SIZED = ("head_tail", "random_drop")
+Sent = Sequence[Mapping[str, Any]] | Mapping[str, Any]
+
+
+def wire_violations(sent: Sent, received: Sent) -> list[Violation]:
+    """What was done to a request on its way, apart from shortening its texts. `[]`: nothing.
+
+    Each side is a list of messages (OpenAI chat or Anthropic) or a whole body of OpenAI chat, OpenAI Responses or Anthropic messages.
+    """
+    return compare_requests(read_request(sent), read_request(received))
+
+
+def read_request(sent: Sent) -> WireRequest:
+    """A list of messages, or a body of any of the three wires, in neutral form; the wire is told by what the body has."""
+    from context_bench.wire.apis.read import parse_request
+
+    body: Mapping[str, Any] = sent if isinstance(sent, Mapping) else {"messages": list(sent)}
+    if "input" in body and "messages" not in body:
+        return parse_request("openai-responses", body)
+    return parse_request("anthropic" if "system" in body or _has_blocks(body.get("messages")) else "openai-chat", body)
+
+
+def _has_blocks(messages: Any) -> bool:
+    """Whether some content has blocks that only Anthropic's wire has."""
+    listed = messages if isinstance(messages, list) else []
+    contents = [message.get("content") for message in listed if isinstance(message, Mapping)]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    return any(isinstance(block, Mapping) and str(block.get("type")) in _ANTHROPIC_BLOCKS for block in blocks)
