@@ -24,6 +24,7 @@ from context_bench.reports.page import build_page
 from context_bench.results import EvalResult
 from context_bench.session.arms import cells
 from context_bench.session.flags import read_options
+from context_bench.session.options import RunOptions
 from context_bench.session.session import Surroundings
 
 EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)} for i in range(240)]
@@ -130,7 +131,7 @@ def test_two_runs_are_compared_by_their_roles() -> None:
 
 
 def made(**given: Any) -> list[dict[str, Any]]:
-    options = read_options({"dataset": ["bundled:pydocs-qa"], "upstream": "http://localhost:1", **given}, None)
+    options = read_options({"dataset": ["bundled:pydocs-qa"], "upstream": "http://localhost:1", **given}, None, RunOptions)
     return [cell.manifest() for cell in cells(options, Surroundings(upstream="http://localhost:1", hop="http://localhost:2"), None)]
 
 
