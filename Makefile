@@ -9,7 +9,7 @@ AXE := tests/browser/node_modules/.ready
 # `make clients ONLY='-m short'`: one of each kind of case.
 ONLY ?=
 
-.PHONY: demo test clients model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
+.PHONY: words demo test clients model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -51,13 +51,17 @@ $(AXE): tests/browser/package-lock.json
 	@if command -v npm >/dev/null; then cd tests/browser && npm ci --silent && touch node_modules/.ready; fi
 
 check: $(READY)  ## under a minute: format, lint, types, import contract, and the unit tests that name nothing slow
-	@MYPY_NUM_WORKERS=2 $(MAKE) --no-print-directory --jobs 2 --output-sync=target format lint types imports quick
+	@MYPY_NUM_WORKERS=2 $(MAKE) --no-print-directory --jobs 2 --output-sync=target format lint words types imports quick
 
 format: $(READY)
 	$(BIN)/ruff format --check .
 
 lint: $(READY)
 	$(BIN)/ruff check .
+
+words: $(READY)  ## spelling, and words that are not used here
+	$(BIN)/codespell src docs scripts README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
+	$(BIN)/python scripts/words.py
 
 types: $(READY)
 	$(BIN)/mypy
