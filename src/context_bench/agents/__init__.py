@@ -216,7 +216,7 @@ async def _run(
 
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules
-    from context_bench.agents.systems.reachable import require_reachable
+    from context_bench.agents.systems.arms import require_reachable
     from context_bench.engine import RunSettings, execute, open_store
     from context_bench.engine.progress import RichProgress
     from context_bench.llm.prices import GenaiPrices

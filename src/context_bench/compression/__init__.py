@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.compression.probes.probe import CompressionPoint, Probe, ProbeAtom
+from context_bench.compression.probe import CompressionPoint, Probe, ProbeAtom
 from context_bench.compression.strategies import PROFILES, StrategyRow, simulate_strategies
 from context_bench.core.errors import BadInput
 from context_bench.core.lazy import lazy
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from context_bench.compression.datasets import compression_points as compression_points
     from context_bench.compression.datasets import generate_probes as generate_probes
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms as ProbeAtoms
-    from context_bench.compression.session_rules.moves import resumed_at as resumed_at
+    from context_bench.compression.resuming import resumed_at as resumed_at
     from context_bench.compression.systems.compressing import Compressing as Compressing
     from context_bench.compression.systems.sentence import SentenceReader as SentenceReader
     from context_bench.datasets.sessions import load_session as load_session
@@ -133,7 +133,7 @@ __getattr__, __dir__ = lazy(
         ".evaluators.probe_atoms:ProbeAtoms",
         "context_bench.judge.rubric_judge:RubricJudge",
         "context_bench.transcripts:read_sessions",
-        ".session_rules.moves:resumed_at",
+        ".resuming:resumed_at",
         ".systems.compressing:Compressing",
         ".systems.sentence:SentenceReader",
     ],

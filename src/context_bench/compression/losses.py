@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from context_bench.compression.atom_grade import Said
-from context_bench.compression.probes.example import messages_of
-from context_bench.compression.probes.probe import ProbeAtom, atom_from_json
+from context_bench.compression.evaluators.probe_atoms import Said
+from context_bench.compression.probe import ProbeAtom, atom_from_json, messages_of
 from context_bench.core.records import Estimate, EvalRow, Example
 from context_bench.memory.figures import estimate
 from context_bench.wire.request import SYSTEM_ROLES
@@ -135,7 +134,7 @@ def _said(text: str) -> Said:
 
 @lru_cache(maxsize=4)
 def _history(session: str, point: int) -> str:
-    from context_bench.compression.probes.example import rendered
+    from context_bench.compression.probe import rendered
 
     messages = messages_of({"session": session, "points": [point]})[:point]
     head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))

@@ -1,12 +1,15 @@
-"""What an agent does right after its history was compressed: does it read again what it knew, and how soon is there anything new?
+"""An agent's first steps after its history was compressed: rounds in which it reads again, and rounds before anything new.
 
-Only on recorded continuations: what was recorded after a compression shows what *that* compression cost. A replay cannot tell more.
+Only recorded continuations count: they show what *that* compression cost. A replay cannot show more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from context_bench.compression.session_rules.ledger import acts_of
+from context_bench.wire.conversation import ChatMessage, tool_calls_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +51,23 @@ def resumed(before: Sequence[Move], after: Sequence[Move]) -> Resumed:
             resumed_in = rounds.index(move.round)
         known = (known | set(move.reads)) - set(move.changes)
     return Resumed(refetches, len(after), resumed_in)
+
+
+def moves(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[Move]:
+    """One move per tool call, in order; its round is the number of its message. Paths as the calls had them."""
+    acts: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for at, number, act, path in acts_of(messages, cwd=cwd):
+        acts.setdefault((at, number), []).append((act, path))
+    found = []
+    for at, message in enumerate(messages):
+        for number in range(len(tool_calls_of(message))):
+            own = acts.get((at, number), [])
+            reads = tuple(path for act, path in own if act == "read")
+            found.append(Move(at, reads, tuple(path for act, path in own if act not in ("read", "unread"))))
+    return found
+
+
+def resumed_at(messages: Sequence[ChatMessage], point: int, *, cwd: str | None = None) -> Resumed:
+    """How a recorded session went on after `point`: refetches, calls, and rounds before anything new (compression.md §3.6)."""
+    every = moves(messages, cwd=cwd)
+    return resumed([move for move in every if move.round < point], [move for move in every if move.round >= point])

@@ -33,7 +33,7 @@ async def started_upstream(upstream: str) -> AsyncIterator[str]:
 def _responder(upstream: str) -> Any:
     """What answers: also the sentence reader, which is a system and so unknown to `llm`."""
     if upstream == "sentence":
-        from context_bench.compression.systems.sentence_model import SentenceModel
+        from context_bench.compression.systems.sentence import SentenceModel
 
         return SentenceModel()
     from context_bench.llm.servers import upstream_of

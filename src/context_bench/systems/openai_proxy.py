@@ -15,8 +15,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.shapes import ShapedRequest, build, without_context
-from context_bench.systems._identity import identity as identity_of
-from context_bench.systems._rewire import rewired
+from context_bench.systems.shared import identity as identity_of
+from context_bench.systems.shared import rewired
 from context_bench.wire.apis.read import Reply
 
 

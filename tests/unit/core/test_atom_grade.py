@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.compression.atom_grade import Said, grade
-from context_bench.compression.probes.probe import ProbeAtom
+from context_bench.compression.evaluators.probe_atoms import Said, grade
+from context_bench.compression.probe import ProbeAtom
 
 RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))["offline_grader_order"]
 ATOMS = [ProbeAtom(text) for text in RECORDED["probe"]["atoms"]]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.compression.compressors._sections import Sections
 from context_bench.compression.compressors.anchored import Anchored
 from context_bench.compression.compressors.extractive import Extractive
+from context_bench.compression.compressors.summaries import Sections
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions

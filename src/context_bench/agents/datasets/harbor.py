@@ -13,13 +13,13 @@ import shlex
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from context_bench.agents.datasets.folder import table
-from context_bench.agents.datasets.shapes import (
+from context_bench.agents.datasets.folder import (
     AGENT_SECONDS,
     TEST_SECONDS,
     NotHere,
     files_below,
     packed,
+    table,
     task,
 )
 from context_bench.core.errors import BadSpec

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from context_bench.agents.datasets import folder, harbor, swe_bench
-from context_bench.agents.datasets.shapes import NotHere, Refused, Tasks
+from context_bench.agents.datasets.folder import NotHere, Refused, Tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName
 from context_bench.core.records import Example
 from context_bench.datasets.readers import KINDS, rows_of

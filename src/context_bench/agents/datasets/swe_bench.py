@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.agents.datasets.shapes import AGENT_SECONDS, TEST_SECONDS, NotHere, packed, task
+from context_bench.agents.datasets.folder import AGENT_SECONDS, TEST_SECONDS, NotHere, packed, task
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
 from context_bench.sandbox.copying import git

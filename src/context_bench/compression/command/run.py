@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from context_bench.compression.command.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
-from context_bench.compression.probes.probe import PROBE_TYPES, ProbeType
+from context_bench.compression.probe import PROBE_TYPES, ProbeType
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
 from context_bench.core.roles import control_role
@@ -107,7 +107,7 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
 @lru_cache(maxsize=4)
 def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
     """The model that writes probes, the same for every pass of a run, so that it is asked once."""
-    from context_bench.compression.datasets.written import ModelProbes
+    from context_bench.compression.datasets.loading import ModelProbes
 
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")
@@ -261,7 +261,7 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
     """How every arm of a tapped run asks."""
     from context_bench.session.upstream import is_local
-    from context_bench.systems._rewire import WIRES
+    from context_bench.systems.shared import WIRES
 
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
     return {

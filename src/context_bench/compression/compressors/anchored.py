@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit
-from context_bench.compression.compressors._sections import Sections, newly, seen, summary_message
-from context_bench.compression.probes.example import tokens_of
-from context_bench.compression.session_rules.choices import decisions
+from context_bench.compression.compressors.summaries import Sections, newly, seen, summary_message
+from context_bench.compression.compressors.texts import Messages, check_limit
+from context_bench.compression.probe import tokens_of
+from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.ledger import Ledger, artifact_ledger
-from context_bench.compression.session_rules.openwork import open_work
-from context_bench.compression.session_rules.saying import Candidate, said
+from context_bench.compression.session_rules.open_tasks import open_work
+from context_bench.compression.session_rules.utterances import Candidate, said
 from context_bench.core.jsontext import load_json
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
@@ -180,7 +180,7 @@ def _open(sections: Sections, new: Sequence[ChatMessage], before: dict[str, list
 
 
 def _cut(text: str, longest: int = _LONGEST) -> str:
-    from context_bench.compression.compressors._pieces import word_end
+    from context_bench.compression.compressors.texts import word_end
 
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: word_end(text, longest - 1)].rstrip() + "…"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._sections import SECTIONS, Sections, newly, seen, summary_message
-from context_bench.compression.compressors._writing import WrittenByModel
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.summaries import SECTIONS, Sections, WrittenByModel, newly, seen, summary_message
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for

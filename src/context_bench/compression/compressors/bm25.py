@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed, texts_of
-from context_bench.compression.compressors._select import Sentence, keep_best
+from context_bench.compression.compressors.texts import Messages, Sentence, check_limit, compressed, keep_best, texts_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 

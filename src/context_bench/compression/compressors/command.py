@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import rendered, tokens_of
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import rendered, tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
 from context_bench.core.jsontext import load_json

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed
-from context_bench.compression.compressors._select import Sentence, keep_best
+from context_bench.compression.compressors.texts import Messages, Sentence, check_limit, compressed, keep_best
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
+from context_bench.compression.compressors.texts import Messages
 from context_bench.core.protocols import Compressed
 
 

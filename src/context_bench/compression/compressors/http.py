@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._posting import post_json
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import rendered, tokens_of
+from context_bench.compression.compressors.provider_api import post_json
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import rendered, tokens_of
 from context_bench.core.errors import BadInput, BadReply, BadSpec
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.sections.judge_card import judge_card, state
-from context_bench.compression.sections.quality import by_type, retained, rubric, rubric_chart, type_chart
-from context_bench.compression.sections.repeats import drift, variance
-from context_bench.compression.sections.sizes import curves, taken
-from context_bench.compression.sections.what_was_lost import lost
+from context_bench.compression.sections.costs import curves, lost, taken
+from context_bench.compression.sections.quality import (
+    by_type,
+    drift,
+    judge_card,
+    retained,
+    rubric,
+    rubric_chart,
+    state,
+    type_chart,
+    variance,
+)
 from context_bench.reports.material import Material, mapping
 from context_bench.reports.page import Section
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.compression.probes.probe import ProbeAtom, Source
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.probe import ProbeAtom, Source
+from context_bench.compression.session_rules.utterances import Candidate, Said, candidate, said
 from context_bench.core.jsontext import load_json
 from context_bench.core.porter import stem
 from context_bench.core.text import tokens

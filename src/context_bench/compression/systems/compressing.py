@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.compressors._messages import check_limit
 from context_bench.compression.compressors.full import Full
 from context_bench.compression.compressors.none import NoContext
-from context_bench.compression.probes.example import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.compressors.texts import check_limit
+from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from context_bench.compression.compressors import COMPRESSORS, compressor_of
-from context_bench.compression.compressors._messages import check_limit
+from context_bench.compression.compressors.texts import check_limit
 from context_bench.compression.systems.serve import compress_texts
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget

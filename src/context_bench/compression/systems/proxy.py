@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.compression.probes.example import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
 from context_bench.compression.systems.compressing import Compressing, parted
 from context_bench.core.errors import NoBudget
 from context_bench.core.protocols import Compressor, Prices
@@ -22,7 +22,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import ShapedRequest
-from context_bench.systems._conversing import connector
+from context_bench.systems.shared import connector
 from context_bench.transcripts.session import WIRE_HEADERS
 from context_bench.wire.alignment import align
 from context_bench.wire.apis.read import Reply, parse_request

@@ -12,9 +12,9 @@ from typing import Any
 from multidict import CIMultiDict
 
 from context_bench.compression.compressors import COMPRESSORS
-from context_bench.compression.compressors._messages import texts_of
-from context_bench.compression.compressors._simple import as_compressor
 from context_bench.compression.compressors.full import Full
+from context_bench.compression.compressors.making import as_compressor
+from context_bench.compression.compressors.texts import texts_of
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, Failed, describe
 from context_bench.core.jsontext import MOST_BYTES, load_body

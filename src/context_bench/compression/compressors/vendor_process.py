@@ -1,4 +1,4 @@
-"""Compressors whose packages live in environments of their own: one process for one compression, with nothing of ours in it."""
+"""Compressors whose packages live in environments of their own: one process for one compression, with none of our code in it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused
 from context_bench.core.ledger import current_ledger

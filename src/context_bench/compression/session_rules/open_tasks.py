@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.compression.probes.probe import ProbeAtom, Source
+from context_bench.compression.probe import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.session_rules.utterances import Candidate, Said, candidate, said
 from context_bench.core.jsontext import load_json
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 

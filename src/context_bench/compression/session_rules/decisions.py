@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from context_bench.compression.probes.probe import ProbeAtom
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.probe import ProbeAtom
+from context_bench.compression.session_rules.utterances import Candidate, Said, candidate, said
 from context_bench.wire.conversation import ChatMessage
 
 _IN = r"(?:[^.;:!?\n,—]|[.:,](?=\S))"  # within a clause; a point or comma inside of a name does not end it
@@ -62,7 +62,6 @@ _ARABIC = (re.compile(r"(?P<chosen>[^.؛:؟\n]{3,120}?)\s+بدلاً? من\s+(?P
 _BEST_AR = re.compile(
     r"(?P<rejected>[^.؛:؟\n،]{4,60}?)\s+يمنع[^.]{0,60}لكن(?P<why>[^.؛؟\n]{8,160})\.\s*الأفضل\s+(?P<chosen>[^.؛:؟\n]{4,80})"
 )
-
 _EDGES = " ,;:—–-\"'()"
 _SUBJECT = re.compile(
     r"^(?:it\s+(?:uses|takes|keeps|needs|has)\s+)?(?:(?:and|but|so|then|now|instead|also|for (?:this|that))\s*,?\s+)*"
