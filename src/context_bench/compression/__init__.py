@@ -171,12 +171,12 @@ def evaluate_compression(
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
     from context_bench.compression.figures import add_compression
     from context_bench.compression.systems.compressing import Compressing
-    from context_bench.compression.systems.control import system_role
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.core.roles import control_role
     from context_bench.datasets.recorded import RecordedSessions
     from context_bench.metrics import MeanScore
     from context_bench.runner import evaluate
+    from context_bench.systems.control import system_role
 
     data = ProbeSet(
         RecordedSessions([sessions] if isinstance(sessions, str) else list(sessions), max_sessions, agents=True),

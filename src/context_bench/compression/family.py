@@ -67,6 +67,12 @@ FAMILY = Family(
         "probe_atoms": "context_bench.compression.evaluators.probe_atoms:ProbeAtoms",
         "rubric_judge": "context_bench.judge.rubric_judge:RubricJudge",
     },
+    offers={
+        "compressors": "context_bench.compression.compressors:COMPRESSORS",
+        "compressor_of": "context_bench.compression.compressors.making:compressor_of",
+        "sentence_reader": "context_bench.compression.systems.sentence:SentenceReader",
+        "sentence_model": "context_bench.compression.systems.sentence:SentenceModel",
+    },
     complete=_complete,
     by_cluster=True,
     sections=Sections(

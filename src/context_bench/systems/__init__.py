@@ -16,11 +16,11 @@ __getattr__, __dir__ = lazy(
     __name__,
     [
         ".claude_cli:ClaudeCLI",
-        "context_bench.compression.systems.control:Control",
+        "context_bench.systems.control:Control",
         "context_bench.traffic.doctor:Finding",
         ".openai_proxy:OpenAIProxy",
         "context_bench.traffic.systems.replay:Replay",
-        "context_bench.compression.systems.serve:Served",
+        "context_bench.systems.serve:Served",
         "context_bench.traffic.doctor:examine",
     ],
 )

@@ -1,5 +1,7 @@
 """The texts of a request that are its context, on any wire; and the request with shorter texts in their place.
 
+Also the texts of messages, and limits on their tokens, as compressors and controls share them.
+
 Texts are replaced inside the JSON document without touching one other byte of it.
 """
 
@@ -7,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core.errors import BadInput
+from context_bench.core.numbers import count, share
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -227,3 +231,30 @@ def _content(content: Any, path: Path, role: str, may_be_empty: bool = True) -> 
             source = part.get("source")
             if isinstance(source, Mapping) and source.get("type") == "text" and isinstance(source.get("data"), str):
                 yield Slot((*path, j, "source", "data"), "document", source["data"], "", False)
+
+
+def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every text of the messages in order; a message's content may be one text or a list of parts."""
+    return [text for message in messages for text in _message_texts(message.get("content"))]
+
+
+def _message_texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return []
+
+
+def check_limit(name: str, budget: int | None, keep: float) -> None:
+    """Refuse a budget below 0 or a share outside 0 to 1."""
+    if budget is not None and count(budget) is None:
+        raise BadInput(f"{name}: budget={budget!r} is not a number of tokens (0, 1, 2 …)")
+    if share(keep) is None:
+        raise BadInput(f"{name}: keep={keep!r} is not a share from 0 to 1 (0.5 keeps half of the tokens)")
+
+
+def leaves(compressor: Any) -> str | None:
+    """`everything` or `nothing` for a compressor that always leaves that; else `None`."""
+    extreme: str | None = getattr(compressor, "leaves", None)
+    return extreme

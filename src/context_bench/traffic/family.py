@@ -61,6 +61,7 @@ FAMILY = Family(
         "doctor": Command("context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"),
     },
     evaluators={"next_action": "context_bench.compression.evaluators.next_action:NextAction"},
+    offers={"replay": "context_bench.traffic.command.replay_run:replay_from"},
     unscored=lambda about: not about.get("level"),
     complete=_complete,
     sections=Sections(

@@ -212,9 +212,9 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
 def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls: Sequence[str]) -> Cell:
     """The systems, full history twice, nothing, and the cheap ways in the size of each system."""
     from context_bench.compression.systems.compressing import Compressing
-    from context_bench.compression.systems.control import system_role
     from context_bench.compression.systems.proxy import SizedByProxy
     from context_bench.engine import Arm
+    from context_bench.systems.control import system_role
 
     reader, tapped = responder(options, around, prices), around.tap is not None
     proxies = _proxies(options, around, prices)
@@ -350,8 +350,8 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
 
 def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
     """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
-    from context_bench.cli.judging import judge_of
     from context_bench.evaluators import AnswerQuality, LLMJudge
+    from context_bench.session.judged import judge_of
 
     named = {spec.partition(":")[0] for spec in asked.evaluator}
     unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from context_bench.compression.compressors.summaries import Sections, newly, seen, summary_message
-from context_bench.compression.compressors.texts import Messages, check_limit
+from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probe import tokens_of
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
@@ -21,6 +21,7 @@ from context_bench.compression.session_rules.utterances import Candidate, said
 from context_bench.core.jsontext import load_json
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
 
 _LONGEST = 300  # characters of an entry

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages, Sentence, check_limit, compressed, keep_best, texts_of
+from context_bench.compression.compressors.texts import Messages, Sentence, compressed, keep_best
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit, texts_of
 
 # Words, and each character of scripts that are written without spaces.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from context_bench.compression.compressors.texts import Messages, Sentence, check_limit, compressed, keep_best
+from context_bench.compression.compressors.texts import Messages, Sentence, compressed, keep_best
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
 
 _SAMPLE = 1500  # sentences by which it is measured how much of a text is covered
 _CHOSEN = 600  # sentences that are chosen one by one
@@ -32,6 +33,7 @@ class Extractive:
     name = "extractive"
     of_text = True
     deterministic = True
+    loads_weights = True  # a copy in another process would load them again
 
     def __init__(
         self,

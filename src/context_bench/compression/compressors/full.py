@@ -12,6 +12,7 @@ class Full:
     """Returns what it got; a budget is ignored."""
 
     name = "full"
+    leaves = "everything"
     deterministic = True
 
     def compress(

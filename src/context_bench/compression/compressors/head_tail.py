@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages, check_limit, compressed, head, word_start
+from context_bench.compression.compressors.texts import Messages, compressed, head, word_start
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import VocabularyCounter, counter_for
+from context_bench.systems.context import check_limit
 
 MARKER = "\n[…]\n"
 

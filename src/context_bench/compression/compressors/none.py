@@ -12,6 +12,7 @@ class NoContext:
     """Removes all messages of the prefix; a budget is ignored."""
 
     name = "none"
+    leaves = "nothing"
     deterministic = True
 
     def compress(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages, check_limit, compressed, keep_best
+from context_bench.compression.compressors.texts import Messages, compressed, keep_best
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
 
 
 class RandomDrop:

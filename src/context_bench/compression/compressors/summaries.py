@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.compression.compressors.texts import check_limit, head
+from context_bench.compression.compressors.texts import head
 from context_bench.compression.probe import rendered
 from context_bench.core.grouping import by_size
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
+from context_bench.systems.context import check_limit
 from context_bench.systems.shared import OfModel
 from context_bench.wire.conversation import ChatMessage
 

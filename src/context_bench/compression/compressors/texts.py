@@ -1,4 +1,4 @@
-"""Texts of chat messages: reading and replacing them, cutting them up, and keeping the best within a number of tokens.
+"""Texts of chat messages: replacing them, cutting them up, and keeping the best within a number of tokens.
 
 Texts are cut where a reader would: at sentences and words, never inside a character that people see as one. `keep_best` keeps the
 sentences that come first in a ranking, in their old order. `result_of` reads messages from the reply of a filter, service or system.
@@ -14,26 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.errors import BadInput, BadReply
-from context_bench.core.numbers import count, share
+from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import TokenCounter, VocabularyCounter
+from context_bench.systems.context import texts_of
 
 Messages = list[dict[str, Any]]
 Shorten = Callable[[list[str], int], list[str]]
-
-
-def texts_of(messages: Messages) -> list[str]:
-    """Every text of the messages in order; a message's content may be one text or a list of parts."""
-    return [text for message in messages for text in _texts(message.get("content"))]
-
-
-def _texts(content: Any) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, list):
-        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return []
 
 
 def with_texts(messages: Messages, texts: list[str]) -> Messages:
@@ -50,14 +37,6 @@ def _replaced(content: Any, supply: Any) -> Any:
             {**part, "text": next(supply)} if isinstance(part, dict) and isinstance(part.get("text"), str) else part for part in content
         ]
     return content
-
-
-def check_limit(name: str, budget: int | None, keep: float) -> None:
-    """Refuse a budget below 0 or a share outside 0 to 1."""
-    if budget is not None and count(budget) is None:
-        raise BadInput(f"{name}: budget={budget!r} is not a number of tokens (0, 1, 2 …)")
-    if share(keep) is None:
-        raise BadInput(f"{name}: keep={keep!r} is not a share from 0 to 1 (0.5 keeps half of the tokens)")
 
 
 def compressed(prefix: Messages, budget: int | None, keep: float, counter: TokenCounter, shorten: Shorten) -> Compressed:

@@ -16,9 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.compressors.full import Full
-from context_bench.compression.compressors.none import NoContext
-from context_bench.compression.compressors.texts import check_limit
 from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
@@ -29,6 +26,7 @@ from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
+from context_bench.systems.context import check_limit, leaves
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.conversation import ChatMessage, message_text
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
@@ -237,7 +235,7 @@ class Compressing:
     def _claims(self) -> bool:
         """Whether it is an arm of its own whose compressor says that the same messages give the same result."""
         claims = bool(getattr(self.compressor, "deterministic", False))
-        return claims and self.partner is None and not isinstance(self.compressor, Full | NoContext)
+        return claims and self.partner is None and leaves(self.compressor) is None
 
     async def _steady(self, prefix: list[ChatMessage], tail: list[ChatMessage], budget: int | None, example: Example) -> dict[str, float]:
         """`determinism`: 1 if two cold compressions are equal to the byte; `idempotence`: 1 if compressing the result changes nothing."""
@@ -248,7 +246,7 @@ class Compressing:
     @property
     def ignores_budget(self) -> bool:
         """Whether the compressor has a size of its own (passthrough, nothing)."""
-        return bool(getattr(self.compressor, "ignores_budget", False)) or isinstance(self.compressor, Full | NoContext)
+        return bool(getattr(self.compressor, "ignores_budget", False)) or leaves(self.compressor) is not None
 
     async def _one(
         self, prefix: list[ChatMessage], tail: list[ChatMessage], state: Any, budget: int | None, example: Example

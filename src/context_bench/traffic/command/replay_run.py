@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +13,7 @@ from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
-from context_bench.session.options import Many, ProxyOptions, RunOptions
+from context_bench.session.options import Many, ProxyOptions, RunOptions, read_options
 from context_bench.session.session import Surroundings, carry_out, surroundings
 from context_bench.session.upstream import is_local
 
@@ -35,6 +35,11 @@ class ReplayOptions(RunOptions):
 def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
     """Replay and report; returns the exit code. `then` is given the result."""
     return interrupts.run(_replay(_completed(options), then))
+
+
+def replay_from(fields: Mapping[str, Any], then: Callable[[Any], None] | None = None) -> int:
+    """`replay_sessions` with options by name, for commands of other families."""
+    return replay_sessions(read_options(dict(fields), None, ReplayOptions), then)
 
 
 def _completed(options: ReplayOptions) -> ReplayOptions:

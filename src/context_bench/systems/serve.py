@@ -11,12 +11,9 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from context_bench.compression.compressors import COMPRESSORS
-from context_bench.compression.compressors.full import Full
-from context_bench.compression.compressors.making import as_compressor
-from context_bench.compression.compressors.texts import texts_of
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, Failed, describe
+from context_bench.core.families import offered
 from context_bench.core.jsontext import MOST_BYTES, load_body
 from context_bench.core.keys import stable_hash
 from context_bench.core.plugins import build
@@ -28,7 +25,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Answer, Hop, Request
-from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
+from context_bench.systems.context import WIRES, Context, Slot, context_of, leaves, texts_of, with_context
 from context_bench.wire.apis.read import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.request import WireRequest
@@ -94,7 +91,7 @@ class Served:
     async def _change(self, request: Request) -> Request | Answer:
         if self._key is not None:
             request = request.with_headers(with_key(request.headers, self._key, request.wire))
-        if isinstance(self.plugin, Full) or request.wire not in WIRES:
+        if leaves(self.plugin) == "everything" or request.wire not in WIRES:
             return request
         body = _Body(request.wire, request.raw, request.headers.get("Content-Encoding", ""))
         if not body.coding and len(body.raw) > MOST_BYTES:
@@ -141,7 +138,7 @@ class Served:
 def _movable(plugin: Any) -> bool:
     """True for our own compressors without a model: a copy in another process does just the same."""
     own = f"{type(plugin).__module__}:{type(plugin).__name__}"
-    return own in COMPRESSORS.values() and own != COMPRESSORS["extractive"]
+    return own in offered("compressors").values() and not getattr(plugin, "loads_weights", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +232,11 @@ def _plugin(spec: Spec) -> Any:
     def accepts(made: Any) -> bool:
         return bool(calling.method(made, "compress") or calling.method(made, "process", "aprocess"))
 
-    made = build("system", spec, COMPRESSORS, accepts) if isinstance(spec, str) else spec
+    made = build("system", spec, offered("compressors"), accepts) if isinstance(spec, str) else spec
     if not accepts(made):
         raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
     if calling.method(made, "compress"):
-        return as_compressor(made)
+        return offered("compressor_of")(made)
     calling.check("system", made)
     return made
 
