@@ -62,7 +62,7 @@ FAMILY = Family(
             "context_bench.compression.command.app:app", "What a compressor did to recorded texts and sessions.", after="memory"
         ),
     },
-    systems={**COMPRESSORS, "sentence": "context_bench.compression.systems.sentence:SentenceReader"},
+    systems=COMPRESSORS.with_more({"sentence": "context_bench.compression.systems.sentence:SentenceReader"}),
     evaluators={
         "probe_atoms": "context_bench.compression.evaluators.probe_atoms:ProbeAtoms",
         "rubric_judge": "context_bench.judge.rubric_judge:RubricJudge",

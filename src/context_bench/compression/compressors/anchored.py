@@ -24,6 +24,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
 
+COMPRESSORS = {"anchored": "Anchored"}
+
 _LONGEST = 300  # characters of an entry
 _LISTED = 6  # values in one message; more are a listing, which is looked up and not remembered
 _REQUEST = 600  # … of a user's message

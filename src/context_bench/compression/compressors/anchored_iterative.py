@@ -12,6 +12,8 @@ from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 
+ADAPTED = {"anchored_iterative": "AnchoredIterative"}
+
 _RULES = f"""You keep the summary of a working session between a user and an assistant with tools, so that the work can go on without it.
 The summary has these sections: {", ".join(SECTIONS.values())}.
 You get the summary as it stands, its entries numbered, and the next part of the session. Write only what is to be added: the heading of a

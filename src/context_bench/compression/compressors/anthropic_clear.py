@@ -13,6 +13,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.request import SYSTEM_ROLES
 
+ADAPTED = {"anthropic_clear": "AnthropicClear"}
+
 
 class AnthropicClear(AtProvider):
     """The whole conversation is sent with the edit; what the model sees of it only the provider knows, so the result is opaque.

@@ -13,6 +13,8 @@ from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 
+ADAPTED = {"anthropic_compact": "AnthropicCompact"}
+
 LEAST = 50_000  # the lowest trigger that the provider takes
 
 

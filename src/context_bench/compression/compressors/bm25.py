@@ -13,6 +13,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit, texts_of
 
+COMPRESSORS = {"bm25": "BM25"}
+
 # Words, and each character of scripts that are written without spaces.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+")
 

@@ -21,6 +21,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
 from context_bench.sandbox.program import run_program
 
+SCHEMES = {"cli": "from_spec"}
+
 TIMEOUT = 120.0
 _KEYS = {"command", "format", "timeout", "name", "needs_query"}
 

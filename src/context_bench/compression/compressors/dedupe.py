@@ -11,6 +11,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import message_text
 
+COMPRESSORS = {"dedupe": "Dedupe"}
+
 _RESULTS = ("tool", "function")
 _POINTER = "[the same as a later result]"
 

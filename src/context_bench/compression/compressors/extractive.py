@@ -11,6 +11,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit
 
+COMPRESSORS = {"extractive": "Extractive"}
+
 _SAMPLE = 1500  # sentences by which it is measured how much of a text is covered
 _CHOSEN = 600  # sentences that are chosen one by one
 _SHORT = 30  # characters below which a sentence counts no less

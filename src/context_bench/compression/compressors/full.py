@@ -7,6 +7,8 @@ from typing import Any
 from context_bench.compression.compressors.texts import Messages
 from context_bench.core.protocols import Compressed
 
+COMPRESSORS = {"full": "Full", "passthrough": "Full"}
+
 
 class Full:
     """Returns what it got; a budget is ignored."""

@@ -9,6 +9,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
 
+COMPRESSORS = {"head_tail": "HeadTail"}
+
 MARKER = "\n[…]\n"
 
 

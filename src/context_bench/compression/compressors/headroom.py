@@ -10,6 +10,8 @@ from context_bench.compression.probe import tokens_of
 from context_bench.core.tokens import counter_for
 from context_bench.sandbox.vendors import Vendor
 
+ADAPTED = {"headroom": "Headroom"}
+
 
 class Headroom(VendorCompressor):
     """`headroom.compress(messages, …)` as the package does it by default; the options are the package's own.

@@ -20,6 +20,8 @@ from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, secrets_in
 from context_bench.llm.sessions import leave
 
+SCHEMES = {"http": "from_spec"}
+
 TIMEOUT = 120.0
 _PLAIN = {"messages": "{messages}", "budget": "{budget}", "query": "{query}"}
 _PLACES = frozenset(("messages", "text", "budget", "query"))

@@ -10,6 +10,8 @@ from context_bench.compression.compressors.vendor_process import VendorCompresso
 from context_bench.core.errors import BadInput
 from context_bench.sandbox.vendors import Vendor
 
+ADAPTED = {"langchain_clear": "ClearToolUses", "langchain_summary": "Summarization"}
+
 _VENDOR = Vendor("langchain", "langchain", "1.4.7")
 
 

@@ -14,6 +14,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import message_text
 
+COMPRESSORS = {"mask_observations": "MaskObservations"}
+
 _RESULTS = ("tool", "function")
 
 

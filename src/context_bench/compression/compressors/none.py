@@ -7,6 +7,8 @@ from typing import Any
 from context_bench.compression.compressors.texts import Messages
 from context_bench.core.protocols import Compressed
 
+COMPRESSORS = {"none": "NoContext", "tail_only": "NoContext"}
+
 
 class NoContext:
     """Removes all messages of the prefix; a budget is ignored."""

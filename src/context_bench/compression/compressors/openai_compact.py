@@ -12,6 +12,8 @@ from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 
+ADAPTED = {"openai_compact": "OpenAICompact"}
+
 #: What stands in for a message where the way asks for an answer that nobody wants.
 _GO_ON = "Reply with OK."
 

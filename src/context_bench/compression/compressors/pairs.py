@@ -15,6 +15,8 @@ from context_bench.systems.recorded import NotRecorded
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.wire.request import SYSTEM_ROLES
 
+SCHEMES = {"pairs": "RecordedPairs"}
+
 
 class RecordedPairs:
     """`pairs:FILE.jsonl`: lines of `{id, original_messages, compressed_messages}`, found by what the original says.

@@ -11,6 +11,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit
 
+COMPRESSORS = {"random_drop": "RandomDrop"}
+
 
 class RandomDrop:
     """Keeps randomly chosen sentences, in their order, up to `budget` tokens (or the share `keep`).

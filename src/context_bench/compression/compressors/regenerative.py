@@ -10,6 +10,8 @@ from context_bench.compression.probe import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 
+ADAPTED = {"regenerative": "Regenerative"}
+
 _RULES = """You summarise a working session between a user and an assistant with tools, so that the work can go on without the session.
 You get the summary so far, if there is one, and the next part of the session. Write the new summary of both; it takes the old one's place.
 Say what the user wants, which files were created, changed or only read, what was decided and why, and against what, which errors and

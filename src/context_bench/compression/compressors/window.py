@@ -14,6 +14,8 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import tool_calls_of
 
+COMPRESSORS = {"window": "Window"}
+
 _RESULTS = ("tool", "function")
 
 
