@@ -1,4 +1,4 @@
-"""What a compressor costs: by asking about what it took away, and by measures that need no model.
+"""The cost of a compressor: questions about the part that it took away, and measures that need no model.
 
 ```python
 from context_bench.compression import evaluate_compression
@@ -235,7 +235,7 @@ Sent = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 
 def wire_violations(sent: Sent, received: Sent) -> list[Violation]:
-    """What was done to a request on its way, apart from shortening its texts. `[]`: nothing.
+    """Changes to a request on its way, apart from shorter texts. `[]`: none.
 
     Each side is a list of messages (OpenAI chat or Anthropic) or a whole body of OpenAI chat, OpenAI Responses or Anthropic messages.
     """
@@ -253,7 +253,7 @@ def read_request(sent: Sent) -> WireRequest:
 
 
 def _has_blocks(messages: Any) -> bool:
-    """Whether some content has blocks that only Anthropic's wire has."""
+    """True if some content has blocks that only Anthropic's wire has."""
     listed = messages if isinstance(messages, list) else []
     contents = [message.get("content") for message in listed if isinstance(message, Mapping)]
     blocks = [block for content in contents if isinstance(content, list) for block in content]

@@ -1,4 +1,4 @@
-"""What is left after the session was compressed again and again: quality by cycle, its slope, and when half of it is gone."""
+"""Drift of a session that is compressed again and again: quality by cycle, its slope, and the cycle by which half of it is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DriftProbe:
     """One probe after one cycle. `contradicts`: the answer names what it must not (1) or not (0), trials averaged; `None` if unknown."""
 
     probe: Hashable
@@ -46,9 +46,9 @@ class Drift:
 
 
 def drift(
-    asked: Sequence[Asked],
-    full: Sequence[Asked] = (),
-    none: Sequence[Asked] = (),
+    asked: Sequence[DriftProbe],
+    full: Sequence[DriftProbe] = (),
+    none: Sequence[DriftProbe] = (),
     *,
     scale: float = 1.0,
     seed: int = 0,
@@ -79,21 +79,21 @@ def drift(
     )
 
 
-def _by_probe(asked: Sequence[Asked]) -> dict[Hashable, dict[int, Asked]]:
-    found: dict[Hashable, dict[int, Asked]] = {}
+def _by_probe(asked: Sequence[DriftProbe]) -> dict[Hashable, dict[int, DriftProbe]]:
+    found: dict[Hashable, dict[int, DriftProbe]] = {}
     for one in asked:
         found.setdefault(one.probe, {})[one.cycle] = one
     return found
 
 
-def _sessions(kept: Mapping[Hashable, Mapping[int, Asked]]) -> list[Hashable]:
+def _sessions(kept: Mapping[Hashable, Mapping[int, DriftProbe]]) -> list[Hashable]:
     return [next(iter(own.values())).session for own in kept.values()]
 
 
 def _index(
-    kept: Mapping[Hashable, Mapping[int, Asked]],
-    full: Mapping[Hashable, Mapping[int, Asked]],
-    none: Mapping[Hashable, Mapping[int, Asked]],
+    kept: Mapping[Hashable, Mapping[int, DriftProbe]],
+    full: Mapping[Hashable, Mapping[int, DriftProbe]],
+    none: Mapping[Hashable, Mapping[int, DriftProbe]],
     cycle: int,
     scale: float,
     seed: int,
@@ -103,7 +103,7 @@ def _index(
     return retention_index(own, most, least, _sessions(shared), scale=scale, seed=seed)
 
 
-def _slope(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) -> Estimate | None:
+def _slope(kept: Mapping[Hashable, Mapping[int, DriftProbe]], cycles: Sequence[int]) -> Estimate | None:
     """Least squares over all (cycle, score), standard error from whole sessions, Student's t."""
     from context_bench.stats.students import quantile
 
@@ -123,7 +123,7 @@ def _slope(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) 
     return found
 
 
-def _contradictions(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) -> dict[int, Estimate]:
+def _contradictions(kept: Mapping[Hashable, Mapping[int, DriftProbe]], cycles: Sequence[int]) -> dict[int, Estimate]:
     found = {}
     for cycle in cycles:
         told = [own[cycle] for own in kept.values() if own[cycle].contradicts is not None]

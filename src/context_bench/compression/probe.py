@@ -27,7 +27,7 @@ PROBE_TYPES: tuple[ProbeType, ...] = get_args(ProbeType)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where something was said: the message (counted from 0 in the session) and the characters of its text, if it is a text."""
+    """The place of a text: the message (counted from 0 in the session) and the characters of its text, if it is a text."""
 
     message: int
     start: int | None = None

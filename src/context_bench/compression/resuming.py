@@ -13,7 +13,7 @@ from context_bench.wire.conversation import ChatMessage, tool_calls_of
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ResumedCall:
     """One tool call. `round`: the assistant message that made it. `reads`, `changes`: paths, URLs or commands it looked at or changed."""
 
     round: int
@@ -37,7 +37,7 @@ class Resumed:
         return self.refetches / self.calls if self.calls else None
 
 
-def resumed(before: Sequence[Move], after: Sequence[Move]) -> Resumed:
+def resumed(before: Sequence[ResumedCall], after: Sequence[ResumedCall]) -> Resumed:
     """Count over the calls after the compression, given those before it. A call that reads nothing known is neither a refetch nor news."""
     known: set[str] = set()
     for move in before:
@@ -53,7 +53,7 @@ def resumed(before: Sequence[Move], after: Sequence[Move]) -> Resumed:
     return Resumed(refetches, len(after), resumed_in)
 
 
-def moves(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[Move]:
+def actions(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[ResumedCall]:
     """One move per tool call, in order; its round is the number of its message. Paths as the calls had them."""
     acts: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for at, number, act, path in acts_of(messages, cwd=cwd):
@@ -63,11 +63,11 @@ def moves(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[Mo
         for number in range(len(tool_calls_of(message))):
             own = acts.get((at, number), [])
             reads = tuple(path for act, path in own if act == "read")
-            found.append(Move(at, reads, tuple(path for act, path in own if act not in ("read", "unread"))))
+            found.append(ResumedCall(at, reads, tuple(path for act, path in own if act not in ("read", "unread"))))
     return found
 
 
 def resumed_at(messages: Sequence[ChatMessage], point: int, *, cwd: str | None = None) -> Resumed:
-    """How a recorded session went on after `point`: refetches, calls, and rounds before anything new (compression.md §3.6)."""
-    every = moves(messages, cwd=cwd)
+    """The course of a recorded session after `point`: refetches, calls, and rounds before anything new (compression.md §3.6)."""
+    every = actions(messages, cwd=cwd)
     return resumed([move for move in every if move.round < point], [move for move in every if move.round >= point])

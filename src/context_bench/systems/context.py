@@ -133,7 +133,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RequestContext:
     """The context of a request in order, and the question asked about it (`""` if nobody asks)."""
 
     slots: list[Slot]
@@ -157,7 +157,7 @@ def split_question(text: str) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None = None) -> Context:
+def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None = None) -> RequestContext:
     """Every text of a request but its short system texts and the question (the end of the last user text).
 
     Thinking, tool calls and anything that is not text are not context: providers check them or give them meaning.
@@ -177,7 +177,7 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
                 continue
             slot = Slot(slot.path, slot.role, context, after)
         slots.append(slot)
-    return Context(slots, question)
+    return RequestContext(slots, question)
 
 
 def with_context(document: str, slots: Sequence[Slot], texts: Sequence[str]) -> str:

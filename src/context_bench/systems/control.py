@@ -83,11 +83,11 @@ class Control:
 
     @property
     def prices(self) -> Prices | None:
-        """What tokens cost."""
+        """The prices of tokens."""
         return self.inner.prices
 
     def process(self, example: Example) -> Example:
-        """What the inner system returns, with the shortened `context` and `compressed` (tokens before and after)."""
+        """The inner system's output, with the shortened `context` and `compressed` (tokens before and after)."""
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
@@ -163,7 +163,7 @@ class Read:
             self.process_conversation = calling.method(system, "aprocess_conversation", "process_conversation")
 
     def process(self, example: Example) -> Example:
-        """What the system made of the example; where that has no `response`, with the reader's."""
+        """The system's output for the example; where that has no `response`, with the reader's."""
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
@@ -175,7 +175,7 @@ class Read:
         return await self.inner.aprocess({**made, "compressed": self._size(example, made)})
 
     async def made(self, example: Example) -> Mapping[str, Any]:
-        """What the system itself makes of an example, before anybody reads it."""
+        """The system's own output for an example, before the reader gets it."""
         process = calling.method(self.system, "aprocess", "process")
         assert process is not None, "checked by system_of"
         made = await calling.call(process, example)

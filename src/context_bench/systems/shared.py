@@ -22,7 +22,7 @@ from context_bench.wire.request import SYSTEM_ROLES
 
 
 def connector(wire: str, base_url: str, **settings: Any) -> Callable[[], ChatClient]:
-    """What makes clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over `wire`."""
+    """A factory of clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over `wire`."""
     if wire not in PATHS:
         raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(PATHS)}")
     return partial(ChatClient, base_url, **settings)
@@ -62,7 +62,7 @@ class OfModel:
         self.model, self.part_tokens, self.max_tokens = model, part_tokens, max_tokens
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is written depends on this; no key."""
+        """The settings on which its texts depend; no key."""
         return {
             "class": type(self).__name__,
             "url": self._client.base_url,
@@ -77,7 +77,7 @@ class OfModel:
         await self._client.aclose()
 
     async def _ask(self, text: str, budget: int | None = None) -> str:
-        """What the model writes about `text`; of a `budget` (tokens) it is told with the rules."""
+        """The model's text about `text`; the rules name a `budget` (tokens)."""
         from context_bench.llm.chat import ChatRequest
 
         rules = self.rules if budget is None else f"{self.rules}\n{_asked_for(budget)}"

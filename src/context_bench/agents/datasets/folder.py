@@ -45,7 +45,7 @@ AGENT_SECONDS, TEST_SECONDS = 1800.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTask:
     """A task that cannot be run here, and why."""
 
     id: str
@@ -59,7 +59,7 @@ class NotHere(ContextBenchError):
 class Tasks(list[Example]):
     """Tasks as examples, in order; `refused`: those that were left out, each with its reason; `source`: what was asked for."""
 
-    def __init__(self, tasks: Iterable[Example] = (), refused: Iterable[Refused] = (), source: str = "") -> None:
+    def __init__(self, tasks: Iterable[Example] = (), refused: Iterable[RefusedTask] = (), source: str = "") -> None:
         super().__init__(tasks)
         self.refused = list(refused)
         self.source = source

@@ -123,7 +123,7 @@ def _after(clone: Path, commit: str, patch: str) -> tuple[dict[str, str], list[s
 
 
 def _guessed(tests: list[str], files: Mapping[str, str]) -> str:
-    """How tests with such names are run. Raises `NotHere`."""
+    """The command that runs tests with such names. Raises `NotHere`."""
     if not tests:
         raise NotHere("it names no tests and no test_cmd")
     if all("::" in test for test in tests):

@@ -95,7 +95,7 @@ def _installation(path: Path) -> Path:
 
 
 def _interpreter(path: Path) -> list[Path]:
-    """What the first line of a script names."""
+    """The programs that the first line of a script names."""
     try:
         with path.open("rb") as file:
             start = file.readline(512)
@@ -206,7 +206,7 @@ class Agent:
             setattr(self, f"secret_{number}", value)  # by these names the store knows what must not be kept
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the arm's results what they are; its name is not part of it."""
+        """The settings on which the arm's results depend; its name is not one of them."""
         if self._said is None:
             return {"class": "Agent", "command": None}
         arm, environment = self.spec.told(), ArmSpec("", self._environment).told()["variables"]
@@ -338,7 +338,7 @@ class Agent:
         return [_filled(word, places) for word in self.command or ()]
 
     def _model(self, places: Mapping[str, str | None]) -> dict[str, str]:
-        """Where the model is and the key to it, in the variables that agents read."""
+        """The model's address and key, in the variables that agents read."""
         if self._tap is None:
             return {}
         key = str(places["key"])

@@ -147,7 +147,7 @@ class AbortRules:
 
     @property
     def watching(self) -> bool:
-        """Whether the traffic has to be looked at while the agent works."""
+        """True if the traffic has to be watched while the agent works."""
         return self.max_calls is not None or self.max_cost is not None
 
     def seconds(self, example: Mapping[str, Any]) -> float:
@@ -169,7 +169,7 @@ class AbortRules:
 
 
 def is_agents(error: Exception) -> bool:
-    """Whether a failure after an agent's work is the agent's own doing. Its run then scores 0; any other failure is no result at all."""
+    """True if a failure after an agent's work is the agent's own doing. Its run then scores 0; any other failure is no result at all."""
     return isinstance(error, CopyUnusable)
 
 

@@ -59,7 +59,7 @@ def compress_sessions(options: CompressOptions) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """How the model that writes probes is asked, and where its attempts are written down; equal only to itself, as a run is."""
+    """Settings of the model that writes probes, and the list of its calls; equal only to itself, as a run is."""
 
     timeout: float = 120.0
     retries: int = 3
@@ -259,7 +259,7 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
 
 
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
-    """How every arm of a tapped run asks."""
+    """Settings with which every arm of a tapped run asks."""
     from context_bench.session.upstream import is_local
     from context_bench.systems.shared import WIRES
 
@@ -300,7 +300,7 @@ def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spe
 
 
 def responder(options: CompressOptions, around: Surroundings, prices: Any, *, tapped: bool = True) -> Any:
-    """Who answers the probes, the same for every system; in a tapped run through the tap, unless nobody is to see it (`tapped` false)."""
+    """The responder to the probes, the same for every system; in a tapped run behind the tap, unless `tapped` is false."""
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy

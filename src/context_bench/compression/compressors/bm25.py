@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages, Sentence, compressed, keep_best
+from context_bench.compression.compressors.texts import Messages, PlacedSentence, compressed, keep_best
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit, texts_of
@@ -41,7 +41,7 @@ class BM25:
         counter = counter_for(self.model)
         asked = query if query is not None else _last_user_text(tail)
 
-        def rank(found: Sequence[Sentence]) -> list[int]:
+        def rank(found: Sequence[PlacedSentence]) -> list[int]:
             scores = bm25_scores([sentence.text for sentence in found], asked, self.k1, self.b)
             return sorted(range(len(found)), key=lambda position: (-scores[position], position))
 

@@ -48,7 +48,7 @@ class CommandFilter:
     def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the program writes."""
+        """The output of the program."""
         counter = counter_for()
         given = {"messages": prefix, "budget": budget, "query": query}
         stdin = json.dumps(given) + "\n" if self.form == "json" else rendered(prefix)
@@ -82,7 +82,7 @@ class CommandFilter:
 
 
 def from_spec(target: str) -> CommandFilter:
-    """What stands behind `cli:`: a command, `json:` and a command, or a file that describes one."""
+    """The text after `cli:`: a command, `json:` and a command, or a file that describes one."""
     if target.endswith(".toml") and not any(char.isspace() for char in target):
         return _from_file(target)
     kind, colon, rest = target.partition(":")

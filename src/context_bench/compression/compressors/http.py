@@ -63,13 +63,13 @@ class HTTPCompressor:
         return f"HTTPCompressor({bare_url(self._url)!r})"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Where and what is asked; no key."""
+        """The address and the settings; no key."""
         return {"class": "HTTPCompressor", "url": bare_url(self._url), "body": self._body, "headers": sorted(self._headers)}
 
     async def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the service sends."""
+        """The reply of the service."""
         counter = counter_for()
         values = {"messages": prefix, "text": rendered(prefix), "budget": budget, "query": query}
         headers = {**self._headers, **({self._key[0]: self._key[1]} if self._key else {})}
@@ -86,7 +86,7 @@ class HTTPCompressor:
 
 
 def from_spec(target: str) -> HTTPCompressor:
-    """What stands behind `http:`: a URL, or a description's file."""
+    """The text after `http:`: a URL, or a description's file."""
     if target.startswith(("http://", "https://")):
         return HTTPCompressor(target)
     given = read_description(Path(target))

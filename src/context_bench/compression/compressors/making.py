@@ -48,7 +48,7 @@ class SimpleCompressor:
     async def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the object makes of the prefix."""
+        """The object's result for the prefix."""
         more: dict[str, Any] = {name: value for name, value in (("budget", budget), ("query", query)) if name in self._named}
         given: Any = prefix
         if self.of_text:
@@ -78,7 +78,7 @@ def as_compressor(made: Any) -> Compressor:
 
 
 def _named(made: Any) -> list[str]:
-    """What `compress` takes by name beside the messages or the text."""
+    """The options that `compress` takes by name beside the messages or the text."""
     return [name for name in ("budget", "query") if name in list(inspect.signature(made.compress).parameters)[1:]]
 
 
@@ -160,7 +160,7 @@ class SystemCompressor:
     async def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the system makes of the prefix."""
+        """The system's result for the prefix."""
         context = rendered(prefix)
         example = {"id": "prefix", "context": context, "messages": prefix, "question": query or "", "budget": budget}
         found = await calling.call(self._process, example)

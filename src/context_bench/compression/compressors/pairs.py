@@ -1,4 +1,4 @@
-"""What a compressor once made of these very messages, from a file: nothing runs, nothing is paid, and the numbers can be repeated."""
+"""Recorded results of a compressor for these very messages, from a file: nothing runs or costs, and the numbers can be repeated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RecordedPairs:
             raise BadInput(f"{path} holds no pairs; expected lines of {{id, original_messages, compressed_messages}}")
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is in the file, not where it is."""
+        """The content of the file, not its place."""
         return {"class": "RecordedPairs", "pairs": stable_hash(self._results)}
 
     def compress(
@@ -71,5 +71,5 @@ def _spoken(messages: Sequence[ChatMessage]) -> Messages:
 
 
 def _key(messages: Sequence[ChatMessage]) -> str:
-    """What messages say, however their content is written."""
+    """The texts of messages, however their content is written."""
     return stable_hash([[m.get("role"), message_text(m), tool_calls_of(m), m.get("tool_call_id")] for m in _spoken(messages)])

@@ -125,7 +125,7 @@ class AtProvider:
         self._key = (key or os.environ.get(_KEYS[self.wire]) or "").strip()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What comes of it depends on this; no key."""
+        """The settings on which its results depend; no key."""
         return {"class": type(self).__name__, "url": bare_url(self._base), "model": self.model, **self._settings()}
 
     async def answer(self, opaque: Mapping[str, Any], messages: Messages, question: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Summaries that a model writes: its arguments, the parts in which it reads a long prefix, and summaries in fixed sections.
 
-Entries of a section are added and struck out, never written anew. `Sections` also shows as much of itself as a budget allows.
+Entries of a section are added and struck out, never written anew. `SummarySections` also shows as much of itself as a budget allows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WrittenByModel(OfModel):
         self.budget = budget
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is written depends on this; no key."""
+        """The settings on which its texts depend; no key."""
         return super().fingerprint() | {"budget": self.budget}
 
     def _parts(self, messages: Sequence[ChatMessage]) -> Iterator[str]:
@@ -92,7 +92,7 @@ TITLE = "Summary of the session up to here"
 
 
 @dataclass(slots=True)
-class Sections:
+class SummarySections:
     """Entries by section, each under a key (an entry with a key that is there already takes its place, at the end)."""
 
     entries: dict[str, dict[str, str]] = field(default_factory=lambda: {name: {} for name in SECTIONS})
@@ -152,8 +152,8 @@ class Sections:
         return {name: dict(held) for name, held in self.entries.items() if held}
 
     @classmethod
-    def from_json(cls, value: dict[str, dict[str, str]] | None) -> Sections:
-        """What `to_json` gave; nothing gives empty sections."""
+    def from_json(cls, value: dict[str, dict[str, str]] | None) -> SummarySections:
+        """Sections from the result of `to_json`; nothing gives empty sections."""
         made = cls()
         for name, held in (value or {}).items():
             made.entries[name].update(held)
@@ -175,7 +175,7 @@ def summary_message(text: str) -> list[ChatMessage]:
 
 
 def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
-    """What of the prefix is not in the summary that `state` tells of: what follows that summary, or what follows the messages it was of."""
+    """The messages of the prefix that are not in the summary of `state`: those after that summary, or after the messages it was made of."""
     messages = list(prefix)
     for seen in ("gave", "got"):
         count, mark = (state or {}).get(seen) or (0, "")
@@ -185,5 +185,5 @@ def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
 
 
 def seen(prefix: Sequence[ChatMessage], made: Sequence[ChatMessage]) -> dict[str, Any]:
-    """What `newly` needs to know next time: the messages that were given, and those that were made of them."""
+    """The state that `newly` needs next time: the messages that were given, and those that were made of them."""
     return {"got": [len(prefix), stable_hash(list(prefix))], "gave": [len(made), stable_hash(list(made))]}

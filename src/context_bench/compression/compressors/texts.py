@@ -177,20 +177,22 @@ def word_start(text: str, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class PlacedSentence:
     """One sentence, and which of the texts it is from."""
 
     slot: int
     text: str
 
 
-def keep_best(texts: list[str], budget: int, counter: VocabularyCounter, rank: Callable[[Sequence[Sentence]], Sequence[int]]) -> list[str]:
+def keep_best(
+    texts: list[str], budget: int, counter: VocabularyCounter, rank: Callable[[Sequence[PlacedSentence]], Sequence[int]]
+) -> list[str]:
     """The texts with only their best sentences left, at most `budget` tokens in all.
 
     `rank` gives all sentence positions, best first. One that no longer fits is passed over for the next that does. If not even one fits,
     the best that begins in the budget is cut short.
     """
-    found = [Sentence(slot, piece) for slot, text in enumerate(texts) for piece in sentences(text)]
+    found = [PlacedSentence(slot, piece) for slot, text in enumerate(texts) for piece in sentences(text)]
     costs = [counter.count(sentence.text) for sentence in found]
     order = list(rank(found))
     waiting = order
@@ -223,14 +225,14 @@ def _fill(waiting: list[int], costs: list[int], room: int) -> tuple[list[int], l
     return added, left
 
 
-def _render(found: Sequence[Sentence], kept: list[int], slots: int) -> list[str]:
+def _render(found: Sequence[PlacedSentence], kept: list[int], slots: int) -> list[str]:
     shown = ["" for _ in range(slots)]
     for position in sorted(kept):
         shown[found[position].slot] += found[position].text
     return [text.strip() for text in shown]
 
 
-def _first_words(found: Sequence[Sentence], order: Sequence[int], budget: int, counter: VocabularyCounter, slots: int) -> list[str]:
+def _first_words(found: Sequence[PlacedSentence], order: Sequence[int], budget: int, counter: VocabularyCounter, slots: int) -> list[str]:
     shown = ["" for _ in range(slots)]
     best = found[order[0]]
     shown[best.slot] = head(best.text.strip(), budget, counter)

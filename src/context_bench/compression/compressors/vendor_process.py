@@ -44,14 +44,14 @@ class VendorCompressor:
         self._relay, self._asked_model, self._key = relay, model, api_key
 
     def fingerprint(self) -> dict[str, Any]:
-        """What comes of it depends on this: the package's version, the options, the model, no key."""
+        """The settings on which its results depend: the package's version, the options, the model, no key."""
         told = {"package": self.vendor.package, "version": self.version, "options": self._options, "model": self._asked_model}
         return {"class": type(self).__name__, **told}
 
     def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the package makes of the messages."""
+        """The package's result for the messages."""
         counter = counter_for()
         before = tokens_of(prefix, counter)
         if not prefix:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, islice
 
-from context_bench.compression.evaluators.probe_atoms import Said as Seen
+from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType, tokens_of
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
@@ -61,24 +61,24 @@ def generate_probes(
     return chosen
 
 
-def visible_without(point: CompressionPoint) -> Seen:
-    """What is still to be seen when the prefix is gone: the system prompt and the tail."""
-    return Seen(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
+def visible_without(point: CompressionPoint) -> SearchableText:
+    """The part that stays visible without the prefix: the system prompt and the tail."""
+    return SearchableText(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
 
 
 def visible_share(probes: Sequence[Probe], point: CompressionPoint) -> list[float]:
     """Of each probe, the weighted share of its atoms that stay visible when the prefix is gone."""
     visible = visible_without(point)
-    return [_known(probe, visible) for probe in probes]
+    return [_visible_share_of(probe, visible) for probe in probes]
 
 
-def _known(probe: Probe, visible: Seen) -> float:
+def _visible_share_of(probe: Probe, visible: SearchableText) -> float:
     wanted = [atom for atom in probe.atoms if atom.role == "wanted"]
     whole = sum(atom.weight for atom in wanted)
     return sum(atom.weight for atom in wanted if visible.names(atom)) / whole if whole else 0.0
 
 
-def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str | None, language: str) -> Iterator[Candidate]:
+def _checked(kind: ProbeType, point: CompressionPoint, visible: SearchableText, cwd: str | None, language: str) -> Iterator[Candidate]:
     prefix = [message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix]
     whole = [*prefix, *point.tail]
     then = now = None
@@ -88,7 +88,7 @@ def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str |
     holds = _still_holds(kind, whole, now) if point.tail and kind != "decision" else None
     for one in found:
         question = question_of(one.key, *one.fill, language=language) if one.key else one.question
-        held = Seen(question)
+        held = SearchableText(question)
         kept = [atom for atom in one.atoms if holds is None or atom.text in holds.get(_matter(one), ())]
         if kind == "recall":
             if len(kept) < len(one.atoms) and one.key not in _LISTS:
@@ -105,7 +105,7 @@ def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: Ledger
 
 
 def _still_holds(kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None) -> dict[tuple[str, tuple[str, ...]], set[str]]:
-    """What is true at the end of the session, by what it is about: the tail may have changed what held where it was cut."""
+    """The facts at the end of the session, by their subject: the tail may have changed what held at the cut."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for one in _candidates(kind, whole, ledger):
         found.setdefault(_matter(one), set()).update(atom.text for atom in one.atoms)
@@ -198,7 +198,7 @@ def _numbers(points: str, text: str) -> list[float]:
 
 
 def _reached(used: Sequence[int], tokens: float) -> int | None:
-    """How many messages it takes to use so many tokens up; `None` if all of them do not."""
+    """The number of messages that use so many tokens up; `None` if all of them do not."""
     return next((at for at, total in enumerate(used, 1) if total >= tokens - 1e-9), None)
 
 

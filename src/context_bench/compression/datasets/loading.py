@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.compression.datasets.generating import compression_points, generate_probes, visible_share, visible_without
-from context_bench.compression.evaluators.probe_atoms import Said
+from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import (
     DATASET,
     PROBE_TYPES,
@@ -88,7 +88,7 @@ class ModelProbes:
         self.counts: Counter[str] = Counter()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is asked depends on this; no key."""
+        """The settings on which the questions depend; no key."""
         return {"model": self.model, "most": self.most, "part_tokens": self.part_tokens, "rules": stable_hash(_RULES, 12)}
 
     def __call__(self, point: CompressionPoint) -> list[Probe]:
@@ -141,7 +141,7 @@ class ModelProbes:
         return rows[: self.most]
 
 
-def _checked(row: Any, point: CompressionPoint, visible: Said) -> Probe | str:
+def _checked(row: Any, point: CompressionPoint, visible: SearchableText) -> Probe | str:
     """The probe of one row of a reply, or why it is none."""
     if not isinstance(row, Mapping) or row.get("type") not in PROBE_TYPES or not isinstance(row.get("question"), str):
         return "no type or no question"
@@ -152,7 +152,7 @@ def _checked(row: Any, point: CompressionPoint, visible: Said) -> Probe | str:
     atoms = [atom for atom in found if atom is not None]
     if len(atoms) < len(found):
         return "span not found"
-    asked = Said(row["question"])
+    asked = SearchableText(row["question"])
     if any(asked.names(atom) for atom in atoms):
         return "question holds its answer"
     if row["type"] == "recall" and any(visible.names(atom) for atom in atoms):
@@ -235,7 +235,7 @@ class ProbeSet:
         yield from self._examples
 
     def manifest(self) -> dict[str, Any]:
-        """What was asked about what, and what was left out, by reason."""
+        """Counts of probes by subject, and of those left out by reason."""
         return {
             "name": self.name,
             "dataset": DATASET,

@@ -50,16 +50,16 @@ class AtomGrade:
 
 
 def grade(response: str, wanted: Sequence[ProbeAtom], *, truth: str = "", question: str = "") -> AtomGrade:
-    """How far `response` names the atoms. Recall is the weighted share found; precision sets strays against what was found.
+    """The grade of `response` by the atoms that it names. Recall is the weighted share found; precision sets strays against what was found.
 
     score = (1 + β²) P R / (β² P + R) with β = 2 (van Rijsbergen's F), so that reciting a whole session does not pay.
     """
-    said = Said(response)
+    said = SearchableText(response)
     asked = [atom for atom in wanted if atom.role == "wanted"]
     hits = [atom for atom in asked if said.names(atom)]
     banned = tuple(atom.text for atom in wanted if atom.role == "banned" and said.names(atom))
     missed = tuple(atom.text for atom in asked if atom not in hits)
-    known = Said("\n".join([truth, question, *(form for atom in wanted for form in _forms(atom))]))
+    known = SearchableText("\n".join([truth, question, *(form for atom in wanted for form in _forms(atom))]))
     kinds = {kind for atom in asked for kind in ({atom.kind} if atom.kind else atoms(atom.text))} & _NAMING
     strays = tuple(sorted({text for kind in kinds for text in said.atoms.get(kind, {}) if not known.has(text)})) if hits else ()
     whole = sum(atom.weight for atom in asked)
@@ -70,7 +70,7 @@ def grade(response: str, wanted: Sequence[ProbeAtom], *, truth: str = "", questi
     return AtomGrade(score, tuple(atom.text for atom in hits), missed, banned, strays)
 
 
-class Said:
+class SearchableText:
     """A text, ready to be searched for many atoms."""
 
     def __init__(self, text: str) -> None:
@@ -83,7 +83,7 @@ class Said:
         return atoms(self.text)
 
     def names(self, atom: ProbeAtom) -> bool:
-        """Whether the text names the atom in any of its forms."""
+        """True if the text names the atom in any of its forms."""
         return any(self.has(form) or self._says(form) for form in _forms(atom))
 
     def has(self, form: str) -> bool:

@@ -50,7 +50,7 @@ def compression(material: Material) -> list[Section | None]:
 
 
 def grader(material: Material) -> str:
-    """Who gave the score that the run is about, in words."""
+    """The grader of the run's score, in words."""
     field = material.score_field or ""
     if field.startswith("probe_"):
         return _GRADERS["atoms"]
@@ -64,7 +64,7 @@ def grader(material: Material) -> str:
 
 
 def run_facts(material: Material) -> list[tuple[str, Any]]:
-    """What the head of the page says of such a run: who answered, where sessions were cut, who graded."""
+    """The head of the page of such a run: the responder, the points where sessions were cut, the grader."""
     about = mapping(mapping(material.result.compression).get("about"))
     responder = about.get("responder")
     options = mapping(material.result.manifest.get("options"))

@@ -29,7 +29,7 @@ def estimated(told: Any, unit: Unit = "score", *, signed: bool = False, digits: 
 
 
 def reasons(*told: Any) -> str:
-    """Why numbers are missing, each reason once."""
+    """The reasons for missing numbers, each once."""
     known = dict.fromkeys(str(why) for one in told if (why := mapping(one).get("why")))
     return "".join(f" {why[0].upper()}{why[1:]}." for why in known)
 
@@ -104,7 +104,7 @@ def retained(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
 
 
 def _lifts(systems: Systems) -> list[Table]:
-    """What each system adds over cutting the middle out."""
+    """The gain of each system over cutting the middle out."""
     found = {name: mapping(own.get("lift")) for name, own in systems.items() if own.get("lift")}
     if not found:
         return []
@@ -178,7 +178,7 @@ def judge_card(material: Material, systems: Mapping[str, dict[str, Any]]) -> Sec
 
 
 def fingerprint(material: Material) -> dict[str, Any]:
-    """What the run says of its rubric judge; empty without one."""
+    """The run's record of its rubric judge; empty without one."""
     manifest = material.result.manifest
     own = [each for each in mapping(manifest.get("engine")).get("evaluators") or [] if mapping(each).get("name") == _JUDGE]
     again = [mapping(mapping(each).get("fingerprints")).get(_JUDGE) for each in manifest.get("rescored") or []]
@@ -186,7 +186,7 @@ def fingerprint(material: Material) -> dict[str, Any]:
 
 
 def state(material: Material) -> str:
-    """Whether the judge was held against people, in a few words."""
+    """The judge's comparison with people, in a few words."""
     known = mapping(material.result.manifest.get("judge_calibration"))
     if known.get("score") != material.score_field or not known.get("label"):
         return "not calibrated"
@@ -201,13 +201,13 @@ def _facts(material: Material, told: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = [
         ["judge", str(told.get("model") or _JUDGE)],
         ["criteria, sees", f"{told.get('criteria', 'by_probe')}, {told.get('visibility', 'context')}"],
-        ["against people", f"{known.get('label')}: {known.get('n')} labels, alpha {_told(known.get('alpha'))}" if known else people],
-        ["leak", f"{_told(leak.get('leak'), signed=True)} (0: blind, 1: knows whose)" if leak.get("leak") is not None else _NOT_DONE],
+        ["against people", f"{known.get('label')}: {known.get('n')} labels, alpha {_two_digits(known.get('alpha'))}" if known else people],
+        ["leak", f"{_two_digits(leak.get('leak'), signed=True)} (0: blind, 1: knows whose)" if leak.get("leak") is not None else _NOT_DONE],
         ["attacks", _attacks(audit) or _NOT_DONE],
-        ["drift", f"{_told(drift.get('shift'), signed=True)} on known items" if drift.get("shift") is not None else _NOT_DONE],
+        ["drift", f"{_two_digits(drift.get('shift'), signed=True)} on known items" if drift.get("shift") is not None else _NOT_DONE],
     ]
     if repeats:
-        rows.append(["asked again", f"alpha {_told(repeats.get('alpha'))}, spread {_told(repeats.get('spread'))}"])
+        rows.append(["asked again", f"alpha {_two_digits(repeats.get('alpha'))}, spread {_two_digits(repeats.get('spread'))}"])
     if faults := audit.get("faults"):
         rows.append(["must not judge", "; ".join(map(str, faults))])
     return Table("judge", [Column("what", False), Column("found", False)], rows)
@@ -219,10 +219,10 @@ def _attacks(audit: Mapping[str, Any]) -> str | None:
     if not lifts:
         return None
     worst = max(lifts, key=lambda each: float(each["mean"]))
-    return f"{_told(worst['mean'], signed=True)} of 5 at most ({worst.get('attack')}; {len(lifts)} tried)"
+    return f"{_two_digits(worst['mean'], signed=True)} of 5 at most ({worst.get('attack')}; {len(lifts)} tried)"
 
 
-def _told(value: Any, *, signed: bool = False) -> str:
+def _two_digits(value: Any, *, signed: bool = False) -> str:
     known = number(value)
     return "none" if known is None else f"{known:+.2f}" if signed else f"{known:.2f}"
 

@@ -167,7 +167,7 @@ def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[
 
 
 def _edit(call: ToolCall, path: str) -> Act:
-    """Whether an edit writes a file as a whole, changes it, or takes it away."""
+    """The kind of an edit: it writes a file as a whole, changes it, or deletes it."""
     given = mapping(call.arguments)
     patch = next((value for value in [call.arguments, *given.values()] if isinstance(value, str) and "*** " in value), "")
     for hit in _PATCHED.finditer(patch):
@@ -219,7 +219,7 @@ _LONGEST = 50_000
 
 
 def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate]:
-    """What was changed in the files that were changed most, by the names that came in and are still new to the file."""
+    """Changes of the files that were changed most, by the names that came in and are still new to the file."""
     modified = set(ledger.modified)
     places = {form: path for path in modified for form in (path, *ledger.files[path].written)}
     ends = {path.rsplit("/", 1)[-1]: path for path in modified}

@@ -48,7 +48,7 @@ _END = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？؟])|\n+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     """A text of a message: `at` in the session, `role` of who said it."""
 
     at: int
@@ -87,10 +87,10 @@ def candidate(kind: ProbeType, key: str, fill: Sequence[str], truth: str, atoms:
     return Candidate(kind, question_of(key, *fill), truth, tuple(atoms), rank, key, tuple(fill))
 
 
-def said(messages: Sequence[ChatMessage], *roles: str) -> list[Said]:
+def utterances(messages: Sequence[ChatMessage], *roles: str) -> list[Utterance]:
     """The texts of these roles (all but system without any), in order."""
     wanted = roles or ("user", "assistant", "tool", "function")
-    return [Said(at, str(m["role"]), text) for at, m in enumerate(messages) if m.get("role") in wanted and (text := message_text(m))]
+    return [Utterance(at, str(m["role"]), text) for at, m in enumerate(messages) if m.get("role") in wanted and (text := message_text(m))]
 
 
 def everything(messages: Sequence[ChatMessage]) -> str:

@@ -35,7 +35,7 @@ from context_bench.wire.violations import compare_requests
 
 @dataclass(slots=True)
 class Made:
-    """What became of a prefix: the messages in its place, what it came to, and the calls that it took. `error`: why there is nothing."""
+    """A compressed prefix: the messages in its place, their size, and the calls that it took. `error`: the reason if there is none."""
 
     messages: list[ChatMessage] = field(default_factory=list)
     tokens_before: int = 0
@@ -97,7 +97,7 @@ class Compressing:
         self._twin = False
 
     def fingerprint(self) -> dict[str, Any]:
-        """What compressions and answers depend on."""
+        """The settings on which compressions and answers depend."""
         return {
             "class": "Compressing",
             "compressor": calling.fingerprint(self.compressor),
@@ -143,7 +143,7 @@ class Compressing:
         return {**example, **output, "facts": {**facts, "compress_seconds": made.seconds}}
 
     def _text(self, made: Made) -> str:
-        """What stands in the prefix's place, as text; of a compressor of texts, the text that it made."""
+        """The replacement of the prefix, as text; of a compressor of texts, the text that it made."""
         spoken = _spoken(made.messages)
         flat = getattr(self.compressor, "of_text", False) and len(spoken) == 1
         return message_text(spoken[0]) if flat else rendered(spoken)
@@ -233,7 +233,7 @@ class Compressing:
 
     @property
     def _claims(self) -> bool:
-        """Whether it is an arm of its own whose compressor says that the same messages give the same result."""
+        """True for an arm of its own whose compressor declares that the same messages give the same result."""
         claims = bool(getattr(self.compressor, "deterministic", False))
         return claims and self.partner is None and leaves(self.compressor) is None
 
@@ -245,7 +245,7 @@ class Compressing:
 
     @property
     def ignores_budget(self) -> bool:
-        """Whether the compressor has a size of its own (passthrough, nothing)."""
+        """True if the compressor has a size of its own (passthrough, nothing)."""
         return bool(getattr(self.compressor, "ignores_budget", False)) or leaves(self.compressor) is not None
 
     async def _one(
@@ -312,7 +312,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _violations(prefix: Sequence[ChatMessage], tail: Sequence[ChatMessage], held: Sequence[ChatMessage]) -> list[str]:
-    """What is wrong with the conversation that a provider would get now, and was not before."""
+    """Faults of the conversation that a provider would get now, and that it did not have before."""
     sent, received = _request([*prefix, *tail]), _request([*held, *tail])
     broken = {"orphan_tool_result", "unanswered_tool_call", "system_role_lost", "tool_arguments_changed"}
     return sorted({str(one.kind) for one in compare_requests(sent, received)} & broken)

@@ -77,7 +77,7 @@ class SentenceReader:
         return {**example, "response": "\n".join(found[at][:_LONGEST] for at in sorted(chosen)) or NOTHING}
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on."""
+        """The settings on which answers depend."""
         return {"class": "SentenceReader", "version": 3, "most": self.most, "share": self.share}
 
     def _read(self, example: Example, question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -92,7 +92,7 @@ class SentenceReader:
 def _of_messages(text: str, language: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     messages = [each for message in json.loads(text) for each in _as_messages(message)]
     said = dict.fromkeys(piece for message in messages for piece in _pieces(message_text(message)))
-    return tuple(dict.fromkeys(_told(messages, language))), tuple(said)
+    return tuple(dict.fromkeys(_call_sentences(messages, language))), tuple(said)
 
 
 def _as_messages(message: ChatMessage) -> list[ChatMessage]:
@@ -109,8 +109,8 @@ def _words() -> dict[str, dict[str, str]]:
     return tomllib.loads(files("context_bench.compression.systems").joinpath("told.toml").read_text("utf-8"))
 
 
-def _told(messages: Sequence[ChatMessage], language: str) -> Iterator[str]:
-    """What calls and their results did, in words: one sentence for each file, command and item."""
+def _call_sentences(messages: Sequence[ChatMessage], language: str) -> Iterator[str]:
+    """The effects of calls, in words: one sentence for each file, command and item."""
     words = _words().get(language, _words()["en"])
     ledger = artifact_ledger(messages)
     for state in _STATES:
@@ -151,7 +151,7 @@ class SentenceModel:
         return [self.name]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on."""
+        """The settings on which answers depend."""
         return {"responder": "sentence", **self._reader.fingerprint()}
 
     def _answer(self, request: WireRequest) -> Reply:
