@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from context_bench.compression.datasets import compression_points as compression_points
     from context_bench.compression.datasets import generate_probes as generate_probes
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms as ProbeAtoms
-    from context_bench.compression.resuming import resumed_at as resumed_at
+    from context_bench.compression.session_rules.artifacts import resumed_at as resumed_at
     from context_bench.compression.systems.compressing import Compressing as Compressing
     from context_bench.compression.systems.sentence import SentenceReader as SentenceReader
     from context_bench.datasets.sessions import load_session as load_session
@@ -133,7 +133,7 @@ __getattr__, __dir__ = lazy(
         ".evaluators.probe_atoms:ProbeAtoms",
         "context_bench.judge.rubric_judge:RubricJudge",
         "context_bench.transcripts:read_sessions",
-        ".resuming:resumed_at",
+        ".session_rules.artifacts:resumed_at",
         ".systems.compressing:Compressing",
         ".systems.sentence:SentenceReader",
     ],

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.compression.drift import Drift, DriftProbe, drift
+from context_bench.compression.drift import Components, Drift, DriftProbe, Observation, components, drift
 from context_bench.compression.losses import losses
 from context_bench.compression.probe import PROBE_TYPES
 from context_bench.core.numbers import real
@@ -16,7 +16,6 @@ from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.core.rowfacts import score
 from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.memory.figures import Scored, estimate
-from context_bench.stats.components import Components, Observation, components
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.stats.retention import Lift, RetentionIndex, lifts, retention_index, rubric_level
 

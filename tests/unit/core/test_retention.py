@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.compression.drift import DriftProbe, drift
-from context_bench.compression.resuming import ResumedCall, resumed
+from context_bench.compression.session_rules.artifacts import ResumedCall, resumed
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.stats.retention import Lift, lifts, retention_index, rubric_level
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from context_bench.compression.resuming import actions, resumed_at
+from context_bench.compression.session_rules.artifacts import actions, resumed_at
 from context_bench.datasets import sessions
 
 

@@ -13,6 +13,6 @@ them `setup`, `env`, `gold_patch`, `gold` (`init` and `add`: lists of file, firs
 """
 
 from context_bench.agents.datasets.folder import RefusedTask, Tasks
-from context_bench.agents.datasets.loading import BUNDLED, SCRIPT, load_tasks
+from context_bench.agents.datasets.tasks import BUNDLED, SCRIPT, load_tasks
 
 __all__ = ["BUNDLED", "SCRIPT", "RefusedTask", "Tasks", "load_tasks"]

@@ -107,7 +107,7 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
 @lru_cache(maxsize=4)
 def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
     """The model that writes probes, the same for every pass of a run, so that it is asked once."""
-    from context_bench.compression.datasets.loading import ModelProbes
+    from context_bench.compression.datasets.probe_set import ModelProbes
 
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")

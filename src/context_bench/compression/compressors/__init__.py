@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import DeclaredNames, lazy
 
 if TYPE_CHECKING:
-    from context_bench.compression.compressors.making import compressor_for as compressor_for
-    from context_bench.compression.compressors.making import compressor_of as compressor_of
+    from context_bench.compression.compressors.specs import compressor_for as compressor_for
+    from context_bench.compression.compressors.specs import compressor_of as compressor_of
 
 #: Public name → place, for compressors that need no model.
 COMPRESSORS = DeclaredNames(__name__, __path__[0], "COMPRESSORS")
@@ -25,4 +25,4 @@ SCHEMES = DeclaredNames(__name__, __path__[0], "SCHEMES")
 
 __all__ = ["ADAPTED", "COMPRESSORS", "SCHEMES", "compressor_for", "compressor_of"]
 
-__getattr__, __dir__ = lazy(__name__, [".making:compressor_for", ".making:compressor_of"])
+__getattr__, __dir__ = lazy(__name__, [".specs:compressor_for", ".specs:compressor_of"])

@@ -10,12 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from context_bench.compression.compressors.summaries import SummarySections, newly, seen, summary_message
+from context_bench.compression.compressors.model_summaries import (
+    SummarySections,
+    newly,
+    seen,
+    summary_message,
+)
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probe import tokens_of
+from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
-from context_bench.compression.session_rules.ledger import Ledger, artifact_ledger
 from context_bench.compression.session_rules.open_tasks import open_work
 from context_bench.compression.session_rules.utterances import Candidate, utterances
 from context_bench.core.jsontext import load_json

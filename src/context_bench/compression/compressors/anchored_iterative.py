@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from context_bench.compression.compressors.summaries import SECTIONS, SummarySections, WrittenByModel, newly, seen, summary_message
+from context_bench.compression.compressors.model_summaries import (
+    SECTIONS,
+    SummarySections,
+    WrittenByModel,
+    newly,
+    seen,
+    summary_message,
+)
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadReply

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.compression.compressors.model_summaries import summary_message
 from context_bench.compression.compressors.provider_api import AtProvider
-from context_bench.compression.compressors.summaries import summary_message
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput, BadReply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors.summaries import TITLE, WrittenByModel, summary_message
+from context_bench.compression.compressors.model_summaries import TITLE, WrittenByModel, summary_message
 from context_bench.compression.compressors.texts import Messages, head
 from context_bench.compression.probe import tokens_of
 from context_bench.core.protocols import Compressed

@@ -12,9 +12,9 @@ from itertools import accumulate, islice
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType, tokens_of
+from context_bench.compression.session_rules.artifacts import Ledger, changes, ledgers
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
-from context_bench.compression.session_rules.ledger import Ledger, changes, ledgers
 from context_bench.compression.session_rules.open_tasks import open_work
 from context_bench.compression.session_rules.utterances import Candidate, candidate, everything, language_of, question_of
 from context_bench.core.errors import BadInput
