@@ -51,7 +51,7 @@ async def test_what_arrives_untouched_is_the_prefix_as_it_was(example, wire):
     body = asked.shaped(example).body
     call = Call("system", "gpt-4o", "http://127.0.0.1:1", 0.0, request=body)
     arrived = Forwarded("1", "cb", "key", wire, "POST", "/", 0.0, status=200, request=body)
-    told = asked.behind(example, asked.shaped(example).tokens(), [call], [arrived])
+    told = asked.after_capture(example, asked.shaped(example).tokens(), [call], [arrived])
     messages = sessions.load_session(sessions.bundled()[0]).messages
     prefix = messages[1 if messages[0]["role"] == "system" else 0 : example["points"][0]]
     assert told["wire"]["violations"] == {}

@@ -114,7 +114,7 @@ class Conversing:
 class ThroughProxy(Conversing):
     """A proxy under test. Each probe is one request, in a conversation of its own: the whole session, then the question.
 
-    What became of the part before the point is known once the tap has seen it (`behind`). `clean`: how the tap rewrites what it keeps of a
+    What became of the part before the point is known once the tap has seen it (`after_capture`). `clean`: how the tap rewrites what it keeps of a
     body (keys are masked there), so that both sides are compared alike. The other arguments are those of `Conversing`.
     """
 
@@ -149,7 +149,7 @@ class ThroughProxy(Conversing):
         head, _ = parted(messages)
         return super().shaped(_asked(example, [*head, *messages[max(len(head), example["points"][-1]) :]]))
 
-    def behind(self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
+    def after_capture(self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
         """Facts of an answer that only the tap's records hold: `context_tokens` (also `tokens_after` in `metadata`), the size of what
         is left of the part before the point; `wire` (`violations` by kind); `output`
         (`context`: what the model got in the place of what stood before the point).
