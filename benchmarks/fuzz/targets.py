@@ -21,7 +21,7 @@ from typing import Any
 from context_bench import shell
 from context_bench.agents.datasets import load_tasks
 from context_bench.cli import judge_label
-from context_bench.compression.compressors import _results
+from context_bench.compression.compressors import texts as _results
 from context_bench.core import loopback, plugins, rubric, templates, text, usage
 from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
@@ -52,7 +52,7 @@ from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results
 from context_bench.session import options
 from context_bench.shell import repo
-from context_bench.systems import splice
+from context_bench.systems import context as splice
 from context_bench.tap import masking, matching
 from context_bench.tap.joining import Joining
 from context_bench.tap.records import SOCKET, Exchange

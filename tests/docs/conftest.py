@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.compression.systems.sentence_model import SentenceModel
+from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

@@ -8,7 +8,7 @@ import random
 import re
 
 from context_bench.cli.app import run_line
-from context_bench.compression.systems.sentence_model import SentenceModel
+from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.engine import list_runs, open_store, rows, spent
 from context_bench.llm.servers import ModelServer
 

@@ -11,8 +11,8 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.compression.datasets import ProbeSet
-from context_bench.compression.probes.probe import PROBE_TYPES
-from context_bench.compression.systems.sentence_model import SentenceModel
+from context_bench.compression.probe import PROBE_TYPES
+from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer

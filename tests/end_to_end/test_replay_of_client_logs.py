@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.compression.systems.serve import Served
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
+from context_bench.systems.serve import Served
 from context_bench.testing.proxies import Rewriting, in_body
 
 Body = dict[str, Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.compression.systems.serve import Served
 from context_bench.core.errors import Unreachable
 from context_bench.systems import OpenAIProxy
+from context_bench.systems.serve import Served
 from context_bench.tap import Tap
 
 TRIALS = Path(__file__).parents[2] / "benchmarks" / "trials"

@@ -213,7 +213,7 @@ async def test_what_is_served_apart_is_what_is_served_here(monkeypatch, system, 
     body = asked(LONG + "\\n\\nHow much?")
     packed, headers = (gzip.compress(body), {"Content-Encoding": coding}) if coding else (body, {})
     for large in (LARGE, 2**40):
-        monkeypatch.setattr("context_bench.compression.systems.serve.LARGE", large)
+        monkeypatch.setattr("context_bench.systems.serve.LARGE", large)
         spec = system if isinstance(system, str) else system()
         async with ModelServer(Echo()) as model, Served(spec, model.url) as served, aiohttp.ClientSession(headers=headers) as session:
             async with session.post(f"{served.url}/v1/chat/completions", data=packed) as reply:

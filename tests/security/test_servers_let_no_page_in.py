@@ -12,10 +12,10 @@ import pytest
 
 import context_bench
 from context_bench.cli.view import stored_result
-from context_bench.compression.systems.serve import Served
 from context_bench.engine import open_store
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
+from context_bench.systems.serve import Served
 from context_bench.tap import Tap
 from context_bench.testing.hostile import Hostile
 from context_bench.testing.proxies import MisbehavingProxy

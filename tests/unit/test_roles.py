@@ -14,7 +14,7 @@ from context_bench.agents.systems import ArmSpec, parse_arm
 from context_bench.comparison import candidates, compare, within
 from context_bench.compression import Compressed, evaluate_compression
 from context_bench.compression.figures import figures
-from context_bench.compression.sections.what_was_lost import lost
+from context_bench.compression.sections.costs import lost
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, role_of_old_name, roles_in, roles_of_cell

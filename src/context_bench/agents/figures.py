@@ -164,7 +164,7 @@ def _interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Who is compared with whom. `known_bad`: arms that must lose, if the tasks can tell anything. `margin` in shares of tasks solved."""
+    """The comparisons of a run. `known_bad`: arms that must lose, if the tasks can tell anything. `margin` in shares of tasks solved."""
 
     baseline: str
     candidates: Sequence[str]
@@ -217,7 +217,10 @@ def _means(
 
 
 def flips(contest: Contest, runs: Mapping[str, Sequence[AgentRun]]) -> dict[str, dict[str, Any]]:
-    """Whether any one task decides: per candidate its `verdict`, and under `without` the tasks whose absence changes it, and to what."""
+    """Verdicts that one task decides.
+
+    Per candidate its `verdict`, and under `without` the tasks whose absence changes it, with the new verdict.
+    """
     whole = contest.verdicts(runs)
     found: dict[str, dict[str, Any]] = {name: {"verdict": each.verdict, "without": {}} for name, each in whole.items()}
     alike = _alike(runs)
@@ -232,7 +235,7 @@ def flips(contest: Contest, runs: Mapping[str, Sequence[AgentRun]]) -> dict[str,
 
 
 def _alike(runs: Mapping[str, Sequence[AgentRun]]) -> dict[Key, Any]:
-    """What each task looks like to a verdict: what every arm made of it in every trial, and so of the other tasks of its cluster."""
+    """Each task as a verdict sees it: the result of every arm in every trial, and of the other tasks of its cluster."""
     outcomes: dict[Key, list[tuple[str, int, float | None]]] = {}
     clusters: dict[Key, str] = {}
     for name, own in runs.items():

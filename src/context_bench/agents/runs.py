@@ -40,7 +40,7 @@ NOTHING = "none"
 
 @dataclass(slots=True)
 class Line:
-    """Who takes part: `arms` as given, `floor`: the baseline once more, `nothing`: the arm that does nothing. `baseline`: a name."""
+    """The arms of a run: `arms` as given, `floor`: the baseline once more, `nothing`: the arm that does nothing. `baseline`: a name."""
 
     arms: list[ArmSpec]
     baseline: str
@@ -65,7 +65,7 @@ class Line:
 
 
 def model_behind(upstream: str | None) -> str | None:
-    """What stands behind the tap, where `scripted:bundled:repo-tasks` is the shipped model that solves the bundled tasks."""
+    """The upstream behind the tap, where `scripted:bundled:repo-tasks` is the shipped model that solves the bundled tasks."""
     from context_bench.agents.datasets import BUNDLED, SCRIPT
 
     return f"scripted:{SCRIPT}" if upstream == f"scripted:{BUNDLED}" else upstream
@@ -198,7 +198,7 @@ async def _run(
 
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules
-    from context_bench.agents.systems.reachable import require_reachable
+    from context_bench.agents.systems.arms import require_reachable
     from context_bench.engine import RunSettings, execute, open_store
     from context_bench.engine.progress import RichProgress
     from context_bench.llm.prices import GenaiPrices
@@ -241,7 +241,7 @@ async def _run(
 
 
 def margin_rule(margin: float | None) -> str:
-    """Where the margin of a run comes from, in words."""
+    """The source of a run's margin, in words."""
     return "given" if margin is not None else "min(0.02, 10 % of base − none)"
 
 
@@ -308,7 +308,7 @@ def add_agents(result: Result, told: Mapping[str, Any]) -> None:
 
 
 def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list[str]:
-    """What must be known above the numbers."""
+    """Notes that stand above the numbers."""
     limits = {key.removeprefix("max_"): value for key, value in (agents["limits"] or {}).items() if value is not None}
     said = ", ".join(f"{key} {value:g}" for key, value in limits.items())
     said = f"{said}, " * bool(said) + "seconds as each task says" if "seconds" not in limits else said

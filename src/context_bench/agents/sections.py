@@ -42,7 +42,7 @@ def agents(material: Material) -> list[Section | None]:
 
 
 def agent_facts(material: Material) -> list[tuple[str, Any]]:
-    """What stands in the head of a run of agents in the place of model and shape, of which nothing is known: the walls."""
+    """The head of a run of agents: the sandbox, in the place of model and shape, which are unknown."""
     houses = mapping(mapping(material.result.agents).get("sandbox"))
     told = ", ".join(f"NONE ({count} runs without walls)" if name == "none" else name for name, count in houses.items())
     return [("Sandbox", told or None)]

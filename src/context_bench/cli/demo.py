@@ -77,7 +77,7 @@ async def _demo(run: str, store: str, out: Path, questions: int) -> int:
 @asynccontextmanager
 async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
     """The tap before the model, and one real proxy per system before the tap; yields their URLs by name, and the tap's under ``."""
-    from context_bench.compression.systems.serve import Served
+    from context_bench.systems.serve import Served
 
     async with AsyncExitStack() as stack:
         yield {name: (await stack.enter_async_context(Served(spec, upstream))).url for name, spec in PROXIES.items()}
@@ -208,13 +208,13 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
 
 async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
     """Part 2: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes nothing. No model."""
-    from context_bench.compression.systems.serve import Served
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.llm.echo import Echo
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio
     from context_bench.runner import collect
     from context_bench.systems import OpenAIProxy
+    from context_bench.systems.serve import Served
     from context_bench.tap import Tap
     from context_bench.testing.proxies import MisbehavingProxy
 

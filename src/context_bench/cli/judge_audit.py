@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.judging import Judged, Loaded, asked_by, families_of, judge_of, loaded, methods_of, models_of, sample, under_limits
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.roles import roles_in
 from context_bench.judge.blinding import MarkRates, mark_rates
@@ -20,6 +19,18 @@ from context_bench.llm.keyring import key_in
 from context_bench.reports.text import visible
 from context_bench.session import interrupts
 from context_bench.session.files import say
+from context_bench.session.judged import (
+    Judged,
+    Loaded,
+    asked_by,
+    families_of,
+    judge_of,
+    loaded,
+    methods_of,
+    models_of,
+    sample,
+    under_limits,
+)
 
 if TYPE_CHECKING:
     from context_bench.judge.audit import Audit, Item

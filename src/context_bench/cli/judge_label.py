@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from context_bench.cli.judging import Judged, Loaded, fingerprint_of, loaded, sample
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.judge.calibration import Calibration, Labelled, calibrate
 from context_bench.reports.text import visible
 from context_bench.session.files import say
+from context_bench.session.judged import Judged, Loaded, fingerprint_of, loaded, sample
 
 _WIDTH = 78
 _RATINGS = "012345"

@@ -35,10 +35,10 @@ def command(context: typer.Context, system: str, upstream: str, port: int) -> in
 async def _serve(system: str, upstream: str, port: int, client: list[str]) -> int:
     from rich.console import Console
 
-    from context_bench.compression.systems.serve import Served
     from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
     from context_bench.session.upstream import started_upstream
+    from context_bench.systems.serve import Served
 
     console = Console(stderr=True, highlight=False)
     async with started_upstream(upstream) as url, Served(system, url, port=port) as served:

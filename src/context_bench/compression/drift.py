@@ -1,9 +1,14 @@
-"""What is left after the session was compressed again and again: quality by cycle, its slope, and when half of it is gone."""
+"""Drift of a session that is compressed again and again, and the sources of a mean's uncertainty.
+
+Drift is quality by cycle, its slope, and the cycle by which half of it is gone. The uncertainty of a mean comes from sessions,
+compressions of the same text, answers to the same question and judgements of the same answer. Method of moments on the nested design, with
+Var(mean) = s²_session/S + s²_comp/(S r_c) + s²_ans/(S r_c r_a P) + s²_judge/(S r_c r_a P r_j).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_bench.core.records import Estimate
@@ -16,7 +21,7 @@ HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DriftProbe:
     """One probe after one cycle. `contradicts`: the answer names what it must not (1) or not (0), trials averaged; `None` if unknown."""
 
     probe: Hashable
@@ -46,9 +51,9 @@ class Drift:
 
 
 def drift(
-    asked: Sequence[Asked],
-    full: Sequence[Asked] = (),
-    none: Sequence[Asked] = (),
+    asked: Sequence[DriftProbe],
+    full: Sequence[DriftProbe] = (),
+    none: Sequence[DriftProbe] = (),
     *,
     scale: float = 1.0,
     seed: int = 0,
@@ -79,21 +84,21 @@ def drift(
     )
 
 
-def _by_probe(asked: Sequence[Asked]) -> dict[Hashable, dict[int, Asked]]:
-    found: dict[Hashable, dict[int, Asked]] = {}
+def _by_probe(asked: Sequence[DriftProbe]) -> dict[Hashable, dict[int, DriftProbe]]:
+    found: dict[Hashable, dict[int, DriftProbe]] = {}
     for one in asked:
         found.setdefault(one.probe, {})[one.cycle] = one
     return found
 
 
-def _sessions(kept: Mapping[Hashable, Mapping[int, Asked]]) -> list[Hashable]:
+def _sessions(kept: Mapping[Hashable, Mapping[int, DriftProbe]]) -> list[Hashable]:
     return [next(iter(own.values())).session for own in kept.values()]
 
 
 def _index(
-    kept: Mapping[Hashable, Mapping[int, Asked]],
-    full: Mapping[Hashable, Mapping[int, Asked]],
-    none: Mapping[Hashable, Mapping[int, Asked]],
+    kept: Mapping[Hashable, Mapping[int, DriftProbe]],
+    full: Mapping[Hashable, Mapping[int, DriftProbe]],
+    none: Mapping[Hashable, Mapping[int, DriftProbe]],
     cycle: int,
     scale: float,
     seed: int,
@@ -103,7 +108,7 @@ def _index(
     return retention_index(own, most, least, _sessions(shared), scale=scale, seed=seed)
 
 
-def _slope(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) -> Estimate | None:
+def _slope(kept: Mapping[Hashable, Mapping[int, DriftProbe]], cycles: Sequence[int]) -> Estimate | None:
     """Least squares over all (cycle, score), standard error from whole sessions, Student's t."""
     from context_bench.stats.students import quantile
 
@@ -123,10 +128,148 @@ def _slope(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) 
     return found
 
 
-def _contradictions(kept: Mapping[Hashable, Mapping[int, Asked]], cycles: Sequence[int]) -> dict[int, Estimate]:
+def _contradictions(kept: Mapping[Hashable, Mapping[int, DriftProbe]], cycles: Sequence[int]) -> dict[int, Estimate]:
     found = {}
     for cycle in cycles:
         told = [own[cycle] for own in kept.values() if own[cycle].contradicts is not None]
         if told:
             found[cycle] = estimate([one.contradicts or 0.0 for one in told], [one.session for one in told])
     return found
+
+
+#: Levels from the outside in, and what more of each is called.
+LEVELS = {
+    "session": "sessions",
+    "compressor": "compressions of each point",
+    "answer": "answers to each probe",
+    "judge": "judgements of each answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One score: of which session, which compression of it, which probe, which answer, which judgement."""
+
+    session: Hashable
+    compression: Hashable
+    probe: Hashable
+    answer: Hashable
+    judgement: Hashable
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit of the level above
+    (sessions: in all; means where they differ). `share`: of the variance of the mean. `se_if_doubled`: the standard error with twice as
+    many draws here.
+    """
+
+    name: str
+    variance: float | None
+    draws: float
+    share: float | None
+    se_if_doubled: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The levels from the outside in, the standard error that follows, `probes` per compression, and a sentence on where calls help."""
+
+    levels: list[Level]
+    se: float
+    probes: float
+    advice: str
+
+    def level(self, name: str) -> Level:
+        """The level of that name."""
+        return next(each for each in self.levels if each.name == name)
+
+
+def components(observations: Iterable[Observation]) -> Components | None:
+    """Variance components of the mean over sessions; `None` with fewer than two sessions. Estimates below 0 are 0."""
+    tree: dict[Hashable, dict[Hashable, dict[Hashable, dict[Hashable, list[float]]]]] = {}
+    for one in observations:
+        probes = tree.setdefault(one.session, {}).setdefault(one.compression, {})
+        probes.setdefault(one.probe, {}).setdefault(one.answer, []).append(one.value)
+    if len(tree) < 2:
+        return None
+    compressions = [each for by in tree.values() for each in by.values()]
+    answers = [each for by in compressions for each in by.values()]
+    judgements = [each for by in answers for each in by.values()]
+    r_c, r_a, r_j = (
+        _typical([len(by) for by in tree.values()]),
+        _typical([len(by) for by in answers]),
+        _typical([len(by) for by in judgements]),
+    )
+    probes_each = _typical([len(by) for by in compressions])
+    s_judge = _within(judgements)
+    s_answer = _less(_within([[_mean(own) for own in by.values()] for by in answers]), (s_judge or 0.0) / r_j)
+    below = (s_answer or 0.0) / (r_a * probes_each) + (s_judge or 0.0) / (r_a * probes_each * r_j)
+    middle = [
+        [_mean([_mean([_mean(own) for own in by.values()]) for by in each.values()]) for each in session.values()]
+        for session in tree.values()
+    ]
+    s_compression = _less(_within(middle), below)
+    between = _within([[_mean(each) for each in middle]])
+    s_session = _less(between, (s_compression or 0.0) / r_c + below / r_c) or 0.0
+    count = float(len(tree))
+    draws = {"session": count, "compressor": r_c, "answer": r_a, "judge": r_j}
+    found = {"session": s_session, "compressor": s_compression, "answer": s_answer, "judge": s_judge}
+    return _told(found, draws, probes_each)
+
+
+def _told(found: dict[str, float | None], draws: dict[str, float], probes: float) -> Components:
+    terms = _terms(found, draws, probes)
+    whole = math.fsum(terms.values())
+    levels = []
+    for name, variance in found.items():
+        doubled = math.fsum(_terms(found, {**draws, name: 2 * draws[name]}, probes).values())
+        share = terms[name] / whole if whole and variance is not None else None
+        levels.append(Level(name, variance, draws[name], share, math.sqrt(doubled) if variance is not None else None))
+    return Components(levels, math.sqrt(whole), probes, _advice(levels, math.sqrt(whole)))
+
+
+def _terms(found: dict[str, float | None], draws: dict[str, float], probes: float) -> dict[str, float]:
+    sessions, r_c, r_a, r_j = (draws[name] for name in LEVELS)
+    below = {"session": sessions, "compressor": sessions * r_c, "answer": sessions * r_c * r_a * probes}
+    below["judge"] = below["answer"] * r_j
+    return {name: (variance or 0.0) / below[name] for name, variance in found.items()}
+
+
+def _advice(levels: Sequence[Level], se: float) -> str:
+    known = [each for each in levels if each.share is not None]
+    unknown = [LEVELS[each.name] for each in levels if each.variance is None]
+    unseen = f" Never repeated, so not told apart from the level above: {', '.join(unknown)}." if unknown else ""
+    if not known or not se:
+        return f"All scores agree; nothing says where calls would help.{unseen}"
+    top = max(known, key=lambda each: each.share or 0.0)
+    others = [each for each in known if each is not top]
+    least = f"; twice the {LEVELS[others[-1].name]} only to {others[-1].se_if_doubled:.3f}" if others else ""
+    return (
+        f"{top.share or 0.0:.0%} of the variance of the mean is that of {LEVELS[top.name]}: twice as many would take its standard error "
+        f"from {se:.3f} to {top.se_if_doubled:.3f}{least}.{unseen}"
+    )
+
+
+def _typical(counts: Sequence[int]) -> float:
+    """Harmonic mean: what equal counts would have to be for the same variance of a mean."""
+    return len(counts) / math.fsum(1 / count for count in counts)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _within(groups: Iterable[Sequence[float]]) -> float | None:
+    """Pooled variance within groups; `None` if no group has two values."""
+    squares, freedom = 0.0, 0
+    for values in groups:
+        mean = _mean(values)
+        squares += math.fsum((value - mean) ** 2 for value in values)
+        freedom += len(values) - 1
+    return squares / freedom if freedom else None
+
+
+def _less(variance: float | None, noise: float) -> float | None:
+    return None if variance is None else max(0.0, variance - noise)

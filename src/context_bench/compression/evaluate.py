@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.compression.probes.probe import CompressionPoint, Probe, ProbeAtom
+from context_bench.compression.probe import CompressionPoint, Probe, ProbeAtom
 from context_bench.compression.strategies import PROFILES, StrategyRow, simulate_strategies
 from context_bench.core.errors import BadInput
 from context_bench.core.lazy import lazy
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from context_bench.compression.datasets import compression_points as compression_points
     from context_bench.compression.datasets import generate_probes as generate_probes
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms as ProbeAtoms
-    from context_bench.compression.session_rules.moves import resumed_at as resumed_at
+    from context_bench.compression.session_rules.artifacts import resumed_at as resumed_at
     from context_bench.compression.systems.compressing import Compressing as Compressing
     from context_bench.compression.systems.sentence import SentenceReader as SentenceReader
     from context_bench.datasets.sessions import load_session as load_session
@@ -113,7 +113,7 @@ __getattr__, __dir__ = lazy(
         ".evaluators.probe_atoms:ProbeAtoms",
         "context_bench.judge.rubric_judge:RubricJudge",
         "context_bench.transcripts:read_sessions",
-        ".session_rules.moves:resumed_at",
+        ".session_rules.artifacts:resumed_at",
         ".systems.compressing:Compressing",
         ".systems.sentence:SentenceReader",
     ],
@@ -151,12 +151,12 @@ def evaluate_compression(
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
     from context_bench.compression.figures import add_compression
     from context_bench.compression.systems.compressing import Compressing
-    from context_bench.compression.systems.control import system_role
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.core.roles import control_role
     from context_bench.datasets.recorded import RecordedSessions
     from context_bench.metrics import MeanScore
     from context_bench.runner import evaluate
+    from context_bench.systems.control import system_role
 
     data = ProbeSet(
         RecordedSessions([sessions] if isinstance(sessions, str) else list(sessions), max_sessions, agents=True),
@@ -215,7 +215,7 @@ Sent = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 
 def wire_violations(sent: Sent, received: Sent) -> list[Violation]:
-    """What was done to a request on its way, apart from shortening its texts. `[]`: nothing.
+    """Changes to a request on its way, apart from shorter texts. `[]`: none.
 
     Each side is a list of messages (OpenAI chat or Anthropic) or a whole body of OpenAI chat, OpenAI Responses or Anthropic messages.
     """
@@ -233,7 +233,7 @@ def read_request(sent: Sent) -> WireRequest:
 
 
 def _has_blocks(messages: Any) -> bool:
-    """Whether some content has blocks that only Anthropic's wire has."""
+    """True if some content has blocks that only Anthropic's wire has."""
     listed = messages if isinstance(messages, list) else []
     contents = [message.get("content") for message in listed if isinstance(message, Mapping)]
     blocks = [block for content in contents if isinstance(content, list) for block in content]

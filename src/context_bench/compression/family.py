@@ -62,10 +62,16 @@ FAMILY = Family(
             "context_bench.compression.command.app:app", "What a compressor did to recorded texts and sessions.", after="memory"
         ),
     },
-    systems={**COMPRESSORS, "sentence": "context_bench.compression.systems.sentence:SentenceReader"},
+    systems=COMPRESSORS.with_more({"sentence": "context_bench.compression.systems.sentence:SentenceReader"}),
     evaluators={
         "probe_atoms": "context_bench.compression.evaluators.probe_atoms:ProbeAtoms",
         "rubric_judge": "context_bench.judge.rubric_judge:RubricJudge",
+    },
+    offers={
+        "compressors": "context_bench.compression.compressors:COMPRESSORS",
+        "compressor_of": "context_bench.compression.compressors.specs:compressor_of",
+        "sentence_reader": "context_bench.compression.systems.sentence:SentenceReader",
+        "sentence_model": "context_bench.compression.systems.sentence:SentenceModel",
     },
     complete=_complete,
     by_cluster=True,

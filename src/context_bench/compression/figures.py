@@ -1,4 +1,4 @@
-"""What the rows of a run over probes come to: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows alone."""
+"""Figures of a run over probes: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows alone."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.compression.drift import Asked, Drift, drift
+from context_bench.compression.drift import Components, Drift, DriftProbe, Observation, components, drift
 from context_bench.compression.losses import losses
-from context_bench.compression.probes.probe import PROBE_TYPES
+from context_bench.compression.probe import PROBE_TYPES
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in
 from context_bench.core.rowfacts import score
 from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.memory.figures import Scored, estimate
-from context_bench.stats.components import Components, Observation, components
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.stats.retained import Lift, RetentionIndex, lifts, retention_index, rubric_level
 
@@ -27,7 +26,7 @@ _TAIL = re.compile(r"(?:~\d+)?(?:/(\d+))?$")
 
 @dataclass(slots=True)
 class Own:
-    """What the rows of one system say."""
+    """The figures of one system's rows."""
 
     system: str
     role: ArmRole = CANDIDATE
@@ -238,11 +237,13 @@ def _rubric(own: Own, seed: int) -> Any:
     return rubric_level(probes, list(clusters.values()), seed=seed)
 
 
-def _asked(own: Own | None) -> list[Asked]:
+def _asked(own: Own | None) -> list[DriftProbe]:
     if own is None:
         return []
     values, contradicts = own.scores.values, own.contradictions.values
-    return [Asked(probe, own.scores.clusters[key], cycle, values[key], contradicts.get(key)) for key, (probe, cycle) in own.places.items()]
+    return [
+        DriftProbe(probe, own.scores.clusters[key], cycle, values[key], contradicts.get(key)) for key, (probe, cycle) in own.places.items()
+    ]
 
 
 def _drift(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> Drift | None:
@@ -286,7 +287,10 @@ def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[fl
 
 
 def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
-    """Who is best in tokens kept and score together, and in what share of redrawn sessions. The noise floor, full again, aside."""
+    """The systems that are best in tokens kept and score together, and the share of redrawn sessions in which they are.
+
+    The noise floor, full again, is left out.
+    """
     from context_bench.stats.pareto import front_shares
 
     chosen = [own for own in found.values() if own.role.role != "noise_floor"]

@@ -1,4 +1,4 @@
-"""What became of the facts that probes ask for: still in the text that stands for the history or not, named in the answer or not.
+"""The fate of the facts that probes ask for: still in the text that replaces the history or not, named in the answer or not.
 
 The two together say whose loss it is: gone from the text, the compressor's; there and not named, the reader's; gone and named all the
 same, told by the kept part or guessed.
@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from context_bench.compression.atom_grade import Said
-from context_bench.compression.probes.example import messages_of
-from context_bench.compression.probes.probe import ProbeAtom, atom_from_json
+from context_bench.compression.evaluators.probe_atoms import SearchableText
+from context_bench.compression.probe import ProbeAtom, atom_from_json, messages_of
 from context_bench.core.records import Estimate, EvalRow, Example
 from context_bench.memory.figures import estimate
 from context_bench.wire.request import SYSTEM_ROLES
@@ -40,7 +39,7 @@ class Fates:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostFact:
     """One fact that an answer did not name. `message`: where it stood first, of `messages` that were compressed; `kept`: it is still in
     the text that stands for them.
     """
@@ -61,7 +60,7 @@ class Losses:
 
     kinds: dict[str, Fates] = field(default_factory=dict)
     clusters: dict[str, Fates] = field(default_factory=dict)  # by session
-    shown: list[Lost] = field(default_factory=list)
+    shown: list[LostFact] = field(default_factory=list)
     rows: int = 0
     left_out: int = 0
     _prefix: dict[str, float] = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Losses:
         opaque = bool((output.get("compressed") or {}).get("opaque"))
         self._note_prefix(example, text, opaque)
         wanted = [atom for atom in map(atom_from_json, example["atoms"]) if atom.role == "wanted"]
-        held, said = _said(text), Said(response)
+        held, said = _searchable(text), SearchableText(response)
         for atom in wanted:
             kept, named = not opaque and held.names(atom), said.names(atom)
             self.kinds.setdefault(atom.kind or "statement", Fates()).add(kept, named)
@@ -109,7 +108,7 @@ class Losses:
         at = min((source.message for source in atom.sources), default=None)
         role = str(messages[at].get("role")) if at is not None and at < len(messages) else None
         points = example.get("points") or [len(messages)]
-        self.shown.append(Lost(str(example.get("id")), str(example.get("probe_type")), kind, atom.text, at, role, points[-1], kept))
+        self.shown.append(LostFact(str(example.get("id")), str(example.get("probe_type")), kind, atom.text, at, role, points[-1], kept))
 
     def _note_prefix(self, example: Mapping[str, Any], text: str, opaque: bool) -> None:
         group = str(example.get("group"))
@@ -129,13 +128,13 @@ def losses(answers: Iterable[tuple[EvalRow, Example | None, Example]]) -> dict[s
 
 
 @lru_cache(maxsize=4)
-def _said(text: str) -> Said:
-    return Said(text)
+def _searchable(text: str) -> SearchableText:
+    return SearchableText(text)
 
 
 @lru_cache(maxsize=4)
 def _history(session: str, point: int) -> str:
-    from context_bench.compression.probes.example import rendered
+    from context_bench.compression.probe import rendered
 
     messages = messages_of({"session": session, "points": [point]})[:point]
     head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))

@@ -38,7 +38,7 @@ _CHUNK = 50  # tokens of a chunk in the made-up session
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """What a strategy did to a session under one cache model. Ratios are against leaving the session alone; `None`: undefined.
+    """The effect of a strategy on a session under one cache model. Ratios are against leaving the session alone; `None`: undefined.
 
     `break_even`: how many more turns its first rewrite of history needs to pay for itself. `cache_penalty`: cost ratio less the share
     of tokens left, so what rewriting gave back of the saving. See `core.cachecost.PrefixCache` for the rest.

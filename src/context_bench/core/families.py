@@ -141,6 +141,7 @@ class Family:
     `result.families[manifest_key]` and what else it knows. `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems
     whose answers have no ranking. `by_cluster`: true if examples depend on one another within their cluster. `named_controls`: true if the
     manifest, not the names of systems, says which of them are controls, and those may be too small for an example.
+    `offers`: functions, classes and tables that other rooms ask for by name → "package.module:object"; see `offered`.
     `judges`: "package.module:function" of the command line that gives the evaluators for judging stored answers again, from the options
     asked for, the run's record, and those made of the options.
     """
@@ -161,6 +162,7 @@ class Family:
     named_controls: bool = False
     sections: Sections = field(default_factory=Sections)
     exports: Mapping[str, Export] = field(default_factory=dict)
+    offers: Mapping[str, str] = field(default_factory=dict)
     judges: str = ""
     kept: Kept | None = None
 
@@ -196,6 +198,14 @@ def built_in_names(kind: str) -> dict[str, str]:
     return _tables(kind, built_in())
 
 
+def offered(name: str) -> Any:
+    """The object that a family offers to other rooms under `name`; `LookupError` if none does."""
+    place = next((family.offers[name] for family in families() if name in family.offers), None)
+    if place is None:
+        raise LookupError(f"no family offers {name!r}")
+    return _object(place)
+
+
 def _tables(kind: str, known: Iterable[Family]) -> dict[str, str]:
     tables: dict[str, Callable[[Family], Mapping[str, str]]] = {
         "system": attrgetter("systems"),
@@ -206,9 +216,13 @@ def _tables(kind: str, known: Iterable[Family]) -> dict[str, str]:
 
 
 def _load(place: str) -> Family:
+    family: Family = _object(place)
+    return family
+
+
+def _object(place: str) -> Any:
     module, _, name = place.partition(":")
-    found: Family = getattr(import_module(module), name)
-    return found
+    return getattr(import_module(module), name)
 
 
 @lru_cache(maxsize=4)

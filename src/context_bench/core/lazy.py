@@ -1,10 +1,13 @@
-"""Public names of a package that load when they are first used, so that importing the package stays cheap."""
+"""Public names of a package that load when they are first used, and plug-ins that a package's files declare."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -26,3 +29,38 @@ def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Calla
         return sorted({*vars(sys.modules[module]), *homes})
 
     return found, names
+
+
+class DeclaredNames(Mapping[str, str]):
+    """Public name → "package.module:object", from the constants that the files of a package declare; nothing is imported.
+
+    A file declares its names on one line, as in `COMPRESSORS = {"bm25": "BM25"}`. The text of the files is read when the table is first
+    used. `more`: names beside those.
+    """
+
+    def __init__(self, package: str, folder: str, constant: str, more: Mapping[str, str] | None = None) -> None:
+        self._package, self._folder, self._constant, self._more = package, folder, constant, more or {}
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        from ast import literal_eval
+
+        line = re.compile(rf"^{self._constant} = (\{{.*\}})$", re.MULTILINE)
+        places: dict[str, str] = {}
+        for file in sorted(Path(self._folder).glob("*.py")):
+            if declared := line.search(file.read_text("utf-8")):
+                places |= {name: f"{self._package}.{file.stem}:{target}" for name, target in literal_eval(declared[1]).items()}
+        return {**places, **self._more}
+
+    def with_more(self, more: Mapping[str, str]) -> DeclaredNames:
+        """The same names and some others."""
+        return DeclaredNames(self._package, self._folder, self._constant, {**self._more, **more})
+
+    def __getitem__(self, name: str) -> str:
+        return self._places[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

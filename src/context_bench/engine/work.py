@@ -323,8 +323,8 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
     _count(bench, outcome, processed, example, answer.in_full)
-    if processed is not None and answer.records and (behind := calling.method(own, "behind")) is not None:
-        _join(outcome, told := behind(example, outcome.output_tokens, answer.calls, answer.records))
+    if processed is not None and answer.records and (capture := calling.method(own, "after_capture", "behind")) is not None:
+        _join(outcome, told := capture(example, outcome.output_tokens, answer.calls, answer.records))
         outcome.context_tokens = told.get("context_tokens")
     elif processed is not None and _of_its_own(bench.arms[outcome.unit.arm]):
         counting = outcome.source == "context" or (bench.arms[outcome.unit.arm].feeds and "context" in outcome.output)
@@ -334,7 +334,7 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
 
 
 def _join(outcome: Outcome, told: Mapping[str, Any]) -> None:
-    """What a system can say of its answer only when it is known what the tap saw: see `ThroughProxy.behind`."""
+    """What a system can say of its answer only when it is known what the tap saw: see `ThroughProxy.after_capture`."""
     for place, values in ((outcome.metadata, "metadata"), (outcome.wire, "wire"), (outcome.output, "output")):
         place.update(told.get(values) or {})
 

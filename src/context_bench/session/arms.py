@@ -142,16 +142,19 @@ def _no_size(control: str, partner: str, known: list[str]) -> str:
 
 
 def has_size(system: Any) -> bool:
-    """Can it be seen what this system leaves of a context? Not of what shortens nothing, nor of a program or reader that just answers."""
-    from context_bench.compression.compressors.full import Full
-    from context_bench.compression.compressors.none import NoContext
-    from context_bench.compression.systems.control import Control
-    from context_bench.compression.systems.sentence import SentenceReader
+    """True if the run can see what this system leaves of a context.
+
+    False for controls that leave everything or nothing, and for programs and readers that only answer.
+    """
+    from context_bench.core.families import offered
     from context_bench.systems.claude_cli import ClaudeCLI
+    from context_bench.systems.context import leaves
+    from context_bench.systems.control import Control
 
     if isinstance(system, Control):
-        return not isinstance(system.compressor, Full | NoContext)
-    return not isinstance(getattr(system, "system", system), ClaudeCLI | SentenceReader)
+        return leaves(system.compressor) is None
+    inner = getattr(system, "system", system)
+    return not isinstance(inner, (ClaudeCLI, offered("sentence_reader")))
 
 
 @dataclass(slots=True)
@@ -193,7 +196,7 @@ class ArmMaker:
 
     def system(self, spec: str) -> Any:
         """A Python system, or a built-in control given with its own options."""
-        from context_bench.compression.systems.control import system_of, system_role
+        from context_bench.systems.control import system_of, system_role
 
         return self._arm(system_of(spec, inner=self._reader(), suffix=self.suffix), role=system_role(spec))
 
@@ -224,7 +227,7 @@ class ArmMaker:
         return Arm(system=system, budget_from=budget_from, role=role, labels={"model": self.model, "shape": self.shape})
 
     def _control(self, name: str, inner: Any, full_name: str, **options: Any) -> Any:
-        from context_bench.compression.systems.control import Control, compressor_of
+        from context_bench.systems.control import Control, compressor_of
 
         seed = {"seed": self.options.seed} if name == "random_drop" else {}
         return Control(compressor_of(name, **seed), inner, name=full_name, **{k: v for k, v in options.items() if v is not None})

@@ -108,8 +108,8 @@ async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cel
 
 async def _sizeless(system: Any, data: list[Any], ledger: Ledger, timeout: float | None) -> bool:
     """Does this Python system answer without giving back a context of its own? One that keeps state, or fails here, is not asked twice."""
-    from context_bench.compression.systems.control import Read
     from context_bench.engine.work import isolated
+    from context_bench.systems.control import Read
 
     if not isinstance(system, Read) or system.stateful:
         return False

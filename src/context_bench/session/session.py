@@ -64,7 +64,7 @@ async def surroundings(options: RunOptions, accounts: Accounts | None = None) ->
         if options.tap is not None:
             around.tap = await _tap(stack, options, around)
         if options.controls:
-            from context_bench.compression.systems.serve import Served
+            from context_bench.systems.serve import Served
 
             provider = around.tap.url if around.tap is not None else around.upstream
             assert provider is not None, "checked: controls need --upstream"

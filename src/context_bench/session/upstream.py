@@ -31,11 +31,11 @@ async def started_upstream(upstream: str) -> AsyncIterator[str]:
 
 
 def _responder(upstream: str) -> Any:
-    """What answers: also the sentence reader, which is a system and so unknown to `llm`."""
+    """The responder of an upstream: a model of `llm`, or the sentence reader, which a family brings."""
     if upstream == "sentence":
-        from context_bench.compression.systems.sentence_model import SentenceModel
+        from context_bench.core.families import offered
 
-        return SentenceModel()
+        return offered("sentence_model")()
     from context_bench.llm.servers import upstream_of
 
     return upstream_of(upstream)

@@ -1,4 +1,4 @@
-"""What is measured: `OpenAIProxy` (anything that speaks OpenAI's or Anthropic's wire), `ClaudeCLI`, and the free controls."""
+"""Systems under test: `OpenAIProxy` (anything that speaks OpenAI's or Anthropic's wire), `ClaudeCLI`, and the free controls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __getattr__, __dir__ = lazy(
     __name__,
     [
         ".claude_cli:ClaudeCLI",
-        "context_bench.compression.systems.control:Control",
+        "context_bench.systems.control:Control",
         "context_bench.traffic.doctor:Finding",
         ".openai_proxy:OpenAIProxy",
         "context_bench.traffic.systems.replay:Replay",
-        "context_bench.compression.systems.serve:Served",
+        "context_bench.systems.serve:Served",
         "context_bench.traffic.doctor:examine",
     ],
 )

@@ -17,7 +17,7 @@ from context_bench.core.records import Call, Example
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync
 from context_bench.llm.redact import redact
-from context_bench.systems._identity import identity
+from context_bench.systems.shared import identity
 
 
 class ClaudeCLI:

@@ -1,19 +1,120 @@
-"""Which texts of a request are its context, on any wire, and putting shorter ones in their place."""
+"""The texts of a request that are its context, on any wire; and the request with shorter texts in their place.
+
+Also the texts of messages, and limits on their tokens, as compressors and controls share them.
+
+Texts are replaced inside the JSON document without touching one other byte of it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core.errors import BadInput
+from context_bench.core.numbers import count, share
 from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.systems.splice import Path, replace_strings
 from context_bench.wire.request import SYSTEM_ROLES
+
+Path = tuple[str | int, ...]
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SPACE = re.compile(r"[ \t\n\r]*")
+_ATOM = re.compile(r"[^\s,\]}]+")
+
+
+def replace_strings(document: str, texts: Mapping[Path, str]) -> str:
+    """`document` (valid JSON) with the string values at the given paths replaced; everything else stays as it is, byte for byte.
+
+    A path is keys and positions from the root, as in `("messages", 0, "content")`. `KeyError` for a path that is no string value.
+    """
+    spans = {path: span for path, span in _strings(document) if path in texts}  # of equal keys the last one counts, as in json
+    missing = [path for path in texts if path not in spans]
+    if missing:
+        raise KeyError(f"no text at {missing[0]} of the document")
+    pieces: list[str] = []
+    at = 0
+    for path, (start, end) in sorted(spans.items(), key=lambda item: item[1]):
+        pieces += [document[at:start], _literal(texts[path])]
+        at = end
+    return "".join([*pieces, document[at:]])
+
+
+def _literal(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(text)  # lone surrogates only exist as escapes
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _strings(document: str) -> Iterator[tuple[Path, tuple[int, int]]]:
+    """Every string value with where it stands. Walks with a stack of its own: the depth of a document is not ours to choose."""
+    at = 0
+    stack: list[_Open] = []
+    step: str | int | None = None
+    while True:
+        at = _skip(document, at)
+        sign = document[at : at + 1]
+        if sign in ("{", "["):
+            stack.append(_Open(step, sign == "{"))
+            at = _skip(document, at + 1)
+            if document[at : at + 1] not in ("}", "]"):
+                step, at = _step(document, at, stack[-1])
+                continue
+        elif sign == '"':
+            end = _match(_STRING, document, at)
+            yield _path(stack, step), (at, end)
+            at = end
+        else:
+            at = _match(_ATOM, document, at)
+        at = _skip(document, at)
+        while stack and document[at : at + 1] in ("}", "]"):
+            stack.pop()
+            at = _skip(document, at + 1)
+        if not stack:
+            return
+        step, at = _step(document, at + 1, stack[-1])  # past the comma
+
+
+class _Open:
+    """An object or a list that has not ended yet."""
+
+    def __init__(self, step: str | int | None, is_object: bool) -> None:
+        self.step, self.is_object, self.position = step, is_object, -1
+
+
+def _step(document: str, at: int, inside: _Open) -> tuple[str | int, int]:
+    """The key or position of the next member, and where its value begins."""
+    if not inside.is_object:
+        inside.position += 1
+        return inside.position, at
+    at = _skip(document, at)
+    end = _match(_STRING, document, at)
+    key: Any = json.loads(document[at:end], strict=False)
+    return str(key), _skip(document, end) + 1  # past the colon
+
+
+def _path(stack: list[_Open], step: str | int | None) -> Path:
+    steps = [*(level.step for level in stack[1:]), step]
+    return tuple(one for one in steps if one is not None)
+
+
+def _skip(document: str, at: int) -> int:
+    found = _SPACE.match(document, at)
+    return found.end() if found else at
+
+
+def _match(pattern: re.Pattern[str], document: str, at: int) -> int:
+    found = pattern.match(document, at)
+    if found is None:
+        raise ValueError(f"not JSON at position {at}")
+    return found.end()
+
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
 INSTRUCTIONS = 200  # system texts of fewer tokens are instructions, not context
-
 _TEXT_KINDS = ("text", "input_text", "output_text")
 _LABEL = re.compile(r"\A\s*Question:\s*")
 _LABELLED = re.compile(r"\n[ \t]*\n(?=Question:)")
@@ -32,7 +133,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RequestContext:
     """The context of a request in order, and the question asked about it (`""` if nobody asks)."""
 
     slots: list[Slot]
@@ -56,7 +157,7 @@ def split_question(text: str) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None = None) -> Context:
+def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None = None) -> RequestContext:
     """Every text of a request but its short system texts and the question (the end of the last user text).
 
     Thinking, tool calls and anything that is not text are not context: providers check them or give them meaning.
@@ -76,7 +177,7 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
                 continue
             slot = Slot(slot.path, slot.role, context, after)
         slots.append(slot)
-    return Context(slots, question)
+    return RequestContext(slots, question)
 
 
 def with_context(document: str, slots: Sequence[Slot], texts: Sequence[str]) -> str:
@@ -130,3 +231,30 @@ def _content(content: Any, path: Path, role: str, may_be_empty: bool = True) -> 
             source = part.get("source")
             if isinstance(source, Mapping) and source.get("type") == "text" and isinstance(source.get("data"), str):
                 yield Slot((*path, j, "source", "data"), "document", source["data"], "", False)
+
+
+def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every text of the messages in order; a message's content may be one text or a list of parts."""
+    return [text for message in messages for text in _message_texts(message.get("content"))]
+
+
+def _message_texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return []
+
+
+def check_limit(name: str, budget: int | None, keep: float) -> None:
+    """Refuse a budget below 0 or a share outside 0 to 1."""
+    if budget is not None and count(budget) is None:
+        raise BadInput(f"{name}: budget={budget!r} is not a number of tokens (0, 1, 2 …)")
+    if share(keep) is None:
+        raise BadInput(f"{name}: keep={keep!r} is not a share from 0 to 1 (0.5 keeps half of the tokens)")
+
+
+def leaves(compressor: Any) -> str | None:
+    """`everything` or `nothing` for a compressor that always leaves that; else `None`."""
+    extreme: str | None = getattr(compressor, "leaves", None)
+    return extreme

@@ -15,8 +15,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.shapes import ShapedRequest, build, without_context
-from context_bench.systems._identity import identity as identity_of
-from context_bench.systems._rewire import rewired
+from context_bench.systems.shared import identity as identity_of
+from context_bench.systems.shared import rewired
 from context_bench.wire.apis.read import Reply
 
 
@@ -98,7 +98,7 @@ class OpenAIProxy:
         """The same, async."""
         calls_ok = example.get("expected_calls") is not None
         reply = await self._client.send(self.shaped(example), counter=counter_for(self.model), tool_calls_ok=calls_ok)
-        return {**example, **_told(reply)}
+        return {**example, **_answer_of(reply)}
 
     def process_conversation(self, turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Ask each user turn with all that was said before; the assistant's messages. Calls and usage are in the ledger, turn by turn."""
@@ -165,16 +165,16 @@ class OpenAIProxy:
         return request if self.wire is None else rewired(request, self.wire)
 
 
-def _told(reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"response": reply.text or ""}
+def _answer_of(reply: Reply) -> dict[str, Any]:
+    answer: dict[str, Any] = {"response": reply.text or ""}
     if reply.tool_calls:
-        told["tool_calls"] = reply.tool_calls
+        answer["tool_calls"] = reply.tool_calls
     usage = reply.raw_usage if reply.raw_usage and "prompt_tokens" in reply.raw_usage else _as_openai(reply.usage)
     if usage:
-        told["api_usage"] = usage
+        answer["api_usage"] = usage
     if reply.finish_reason is not None:
-        told["finish_reason"] = reply.finish_reason
-    return told
+        answer["finish_reason"] = reply.finish_reason
+    return answer
 
 
 def _as_openai(usage: Usage | None) -> dict[str, Any]:

@@ -10,4 +10,5 @@ FAMILY = Family(
     name="traces",
     manifest_key="traces",
     commands={"trace": Command("context_bench.traces.command.app:app", "Did an agent read the right code: score, compare.", after="judge")},
+    offers={"gold_of_row": "context_bench.traces.gold:gold_of_row"},
 )

@@ -60,7 +60,8 @@ FAMILY = Family(
         "replay": Command("context_bench.traffic.command.replay:command", "Recorded sessions again, through each proxy.", after="watch"),
         "doctor": Command("context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"),
     },
-    evaluators={"next_action": "context_bench.compression.evaluators.next_action:NextAction"},
+    evaluators={"next_action": "context_bench.traffic.evaluators.next_action:NextAction"},
+    offers={"replay": "context_bench.traffic.command.replay:replay_from"},
     unscored=lambda about: not about.get("level"),
     complete=_complete,
     sections=Sections(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.compression.atom_grade import Said, grade
-from context_bench.compression.probes.probe import ProbeAtom
+from context_bench.compression.evaluators.probe_atoms import SearchableText, grade
+from context_bench.compression.probe import ProbeAtom
 
 RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))["offline_grader_order"]
 ATOMS = [ProbeAtom(text) for text in RECORDED["probe"]["atoms"]]
@@ -58,7 +58,7 @@ def test_reciting_everything_does_not_pay() -> None:
     ],
 )
 def test_where_an_atom_stands(text: str, atom: str, there: bool) -> None:
-    assert Said(text).names(ProbeAtom(atom)) is there
+    assert SearchableText(text).names(ProbeAtom(atom)) is there
 
 
 def test_a_variant_counts_and_a_banned_one_ruins() -> None:

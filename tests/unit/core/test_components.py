@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from context_bench.stats.components import Observation, components
+from context_bench.compression.drift import Observation, components
 
 
 def made(sessions=60, compressions=3, probes=5, answers=3, judgements=2, *, sd=(0.2, 0.1, 0.15, 0.05), seed=0):

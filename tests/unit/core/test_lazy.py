@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 import context_bench
+from context_bench.core.lazy import DeclaredNames
 
 PLACES = [
     "datasets",
@@ -54,3 +55,13 @@ def test_a_name_is_the_one_that_its_home_has_now(monkeypatch):
     home = import_module("context_bench.metrics.latency")
     monkeypatch.setattr(home, "Latency", int)
     assert context_bench.metrics.Latency is int
+
+
+def test_a_file_of_a_package_brings_its_names_by_declaring_them(tmp_path):
+    (tmp_path / "shouting.py").write_text(
+        '"""Loud."""\n\nSYSTEMS = {"shout": "Shout", "loud": "Shout"}\nraise ImportError("only its text is read")\n'
+    )
+    (tmp_path / "helpers.py").write_text("LIMIT = 3\n")
+    names = DeclaredNames("package", str(tmp_path), "SYSTEMS")
+    assert dict(names) == {"shout": "package.shouting:Shout", "loud": "package.shouting:Shout"}
+    assert dict(names.with_more({"other": "elsewhere:Other"})) == {**names, "other": "elsewhere:Other"}

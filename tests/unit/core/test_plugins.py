@@ -10,11 +10,11 @@ from typing import Any, Optional
 
 import pytest
 
-from context_bench.compression.systems.control import compressor_of, system_of
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS
 from context_bench.memory.systems.making import make_memory
+from context_bench.systems.control import compressor_of, system_of
 
 
 class Told:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.compression.drift import Asked, drift
-from context_bench.compression.resuming import Move, resumed
+from context_bench.compression.drift import DriftProbe, drift
+from context_bench.compression.session_rules.artifacts import ResumedCall, resumed
 from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
 from context_bench.stats.retained import Lift, lifts, retention_index, rubric_level
 
@@ -118,7 +118,7 @@ def test_rubric_intervals_hold_the_mean():
 def asked(curve, *, sessions=8, noise=0.05, contradicts=0.0):
     draw = random.Random(3)
     return [
-        Asked(f"{session}#{probe}", session, cycle, min(1.0, max(0.0, value + draw.uniform(-noise, noise))), contradicts * (cycle - 1))
+        DriftProbe(f"{session}#{probe}", session, cycle, min(1.0, max(0.0, value + draw.uniform(-noise, noise))), contradicts * (cycle - 1))
         for session in range(sessions)
         for probe in range(3)
         for cycle, value in enumerate(curve, 1)
@@ -203,14 +203,20 @@ def test_token_savings_at_equal_quality():
 
 
 def test_reading_again_what_was_known_is_a_refetch():
-    before = [Move(1, ("a",)), Move(2, ("b",)), Move(3, (), ("b",))]
-    after = [Move(10, ("a",)), Move(11, ("a", "b")), Move(12, ("c",)), Move(12, ("b",)), Move(13, (), ("a",))]
+    before = [ResumedCall(1, ("a",)), ResumedCall(2, ("b",)), ResumedCall(3, (), ("b",))]
+    after = [
+        ResumedCall(10, ("a",)),
+        ResumedCall(11, ("a", "b")),
+        ResumedCall(12, ("c",)),
+        ResumedCall(12, ("b",)),
+        ResumedCall(13, (), ("a",)),
+    ]
     told = resumed(before, after)
     assert (told.refetches, told.calls) == (2, 5)  # a, and b for the second time
     assert told.refetch_rate == pytest.approx(0.4)
     assert told.rounds_to_resume == 1  # b was changed, so reading it is news
     assert resumed(before, []).refetch_rate is None
-    assert resumed(before, [Move(4, ("a",))]).rounds_to_resume is None
+    assert resumed(before, [ResumedCall(4, ("a",))]).rounds_to_resume is None
 
 
 @settings(max_examples=40)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.compression.atom_grade import grade
 from context_bench.compression.datasets import (
     artifact_ledger,
     compression_points,
     generate_probes,
     visible_share,
 )
-from context_bench.compression.probes.probe import CompressionPoint, Probe
-from context_bench.compression.session_rules.asking import language_of, question_of
-from context_bench.compression.session_rules.choices import decisions
+from context_bench.compression.evaluators.probe_atoms import grade
+from context_bench.compression.probe import CompressionPoint, Probe
+from context_bench.compression.session_rules.decisions import decisions
+from context_bench.compression.session_rules.utterances import language_of, question_of
 from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.porter import stem
 from context_bench.core.text import tokens

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from context_bench.compression.figures import add_compression
-from context_bench.compression.probes.example import packed
-from context_bench.compression.sections.sizes import pays_after
+from context_bench.compression.probe import packed
+from context_bench.compression.sections.costs import pays_after
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page, to_json
 from context_bench.reports.csv_out import render as to_csv

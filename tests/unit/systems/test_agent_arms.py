@@ -8,9 +8,8 @@ import pytest
 
 from context_bench.agents import line_up
 from context_bench.agents.systems import parse_arm
-from context_bench.agents.systems.agent import Agent, _filled, _quoted
+from context_bench.agents.systems.agent import Agent, _filled, _quoted, found_here
 from context_bench.agents.systems.arms import twice
-from context_bench.agents.systems.programs import found_here
 from context_bench.core.errors import BadInput
 
 

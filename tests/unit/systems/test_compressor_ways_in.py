@@ -251,8 +251,7 @@ async def test_a_system_is_adapted() -> None:
 
 
 def test_an_adapted_system_is_in_a_run() -> None:
-    from context_bench.compression.probes.example import example_of, packed
-    from context_bench.compression.probes.probe import Probe, ProbeAtom
+    from context_bench.compression.probe import Probe, ProbeAtom, example_of, packed
     from context_bench.compression.systems.compressing import Compressing
     from context_bench.compression.systems.sentence import SentenceReader
 
@@ -324,9 +323,9 @@ class Neither:
     ],
 )
 def test_what_cannot_be_called_is_refused_before_anything_is_asked(made: type, words: str) -> None:
-    from context_bench.compression.systems.control import system_of
-    from context_bench.compression.systems.serve import Served
+    from context_bench.systems.control import system_of
     from context_bench.systems.openai_proxy import OpenAIProxy
+    from context_bench.systems.serve import Served
 
     spec = f"py:{__name__}:{made.__name__}"
     for use in (
@@ -345,9 +344,9 @@ class Unnamed:
 
 
 async def test_a_class_without_a_name_goes_by_the_name_of_the_class() -> None:
-    from context_bench.compression.systems.control import system_of
-    from context_bench.compression.systems.serve import Served
     from context_bench.core.calling import fingerprint
+    from context_bench.systems.control import system_of
+    from context_bench.systems.serve import Served
 
     spec = f"py:{__name__}:Unnamed"
     assert (system_of(spec).name, Served(spec, "http://127.0.0.1:9").name, compressor_for(spec).name) == ("Unnamed",) * 3

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.compression.compressors import COMPRESSORS, compressor_of
-from context_bench.compression.compressors._messages import texts_of
-from context_bench.compression.compressors._pieces import LONGEST, sentences
 from context_bench.compression.compressors.bm25 import bm25_scores
 from context_bench.compression.compressors.head_tail import MARKER
+from context_bench.compression.compressors.texts import LONGEST, sentences
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.protocols import Compressor
 from context_bench.core.tokens import counter_for, utf8_safe
+from context_bench.systems.context import texts_of
 
 COUNT = counter_for().count
 STORY = (

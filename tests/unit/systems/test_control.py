@@ -5,12 +5,12 @@ import types
 
 import pytest
 
-from context_bench.compression.systems.control import Read, compressor_of, system_of
 from context_bench.core.errors import BadInput, NoBudget, UnknownName
 from context_bench.core.tokens import counter_for
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Control, OpenAIProxy
+from context_bench.systems.control import Read, compressor_of, system_of
 
 CONTEXT = "\n\n".join(f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80))
 EXAMPLE = {"id": "e", "context": CONTEXT, "question": "When was pump 33 built?"}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.compression.compressors._sections import Sections
 from context_bench.compression.compressors.anchored import Anchored
 from context_bench.compression.compressors.extractive import Extractive
+from context_bench.compression.compressors.model_summaries import SummarySections
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions
@@ -107,7 +107,7 @@ def test_a_ledger_with_a_budget_forgets_nothing() -> None:
 
 
 def test_entries_are_put_and_struck() -> None:
-    made = Sections()
+    made = SummarySections()
     made.put("state", "x is 1", "x")
     made.put("state", "y is 2", "y")
     made.put("state", "x is 3", "x")
@@ -115,8 +115,8 @@ def test_entries_are_put_and_struck() -> None:
     assert made.rendered().splitlines()[-2:] == ["- y is 2", "- x is 3"]
     assert made.strike("state", "y")
     assert not made.strike("state", "y")
-    assert Sections.from_json(made.to_json()) == made
-    assert Sections().rendered() == ""
+    assert SummarySections.from_json(made.to_json()) == made
+    assert SummarySections().rendered() == ""
 
 
 class _Topics:

@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from context_bench.compression.compressors import compressor_for
-from context_bench.compression.probes.example import example_of, packed
-from context_bench.compression.probes.probe import Probe, ProbeAtom
+from context_bench.compression.probe import Probe, ProbeAtom, example_of, packed
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.errors import BadInput, BadReply, Refused, SetupFailed

@@ -2,11 +2,10 @@
 
 import pytest
 
-from context_bench.compression.probes.example import packed, rendered, tokens_of
+from context_bench.compression.probe import packed, rendered, tokens_of
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.compression.systems.proxy import Conversing, ThroughProxy
-from context_bench.compression.systems.sentence import SentenceReader
-from context_bench.compression.systems.sentence_model import SentenceModel
+from context_bench.compression.systems.sentence import SentenceModel, SentenceReader
 from context_bench.core.records import Call, Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions
@@ -52,7 +51,7 @@ async def test_what_arrives_untouched_is_the_prefix_as_it_was(example, wire):
     body = asked.shaped(example).body
     call = Call("system", "gpt-4o", "http://127.0.0.1:1", 0.0, request=body)
     arrived = Forwarded("1", "cb", "key", wire, "POST", "/", 0.0, status=200, request=body)
-    told = asked.behind(example, asked.shaped(example).tokens(), [call], [arrived])
+    told = asked.after_capture(example, asked.shaped(example).tokens(), [call], [arrived])
     messages = sessions.load_session(sessions.bundled()[0]).messages
     prefix = messages[1 if messages[0]["role"] == "system" else 0 : example["points"][0]]
     assert told["wire"]["violations"] == {}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from context_bench.compression.compressors import _vendors as compressors
-from context_bench.compression.compressors._vendors import VendorCompressor
+from context_bench.compression.compressors import vendor_process as compressors
+from context_bench.compression.compressors.vendor_process import VendorCompressor
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.memory.systems import _vendors as memories

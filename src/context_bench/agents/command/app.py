@@ -86,7 +86,7 @@ def _completed(options: AgentOptions) -> AgentOptions:
 async def _run(options: AgentOptions) -> int:
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules, parse_arm
-    from context_bench.agents.systems.reachable import require_reachable
+    from context_bench.agents.systems.arms import require_reachable
     from context_bench.session import parts
 
     tasks = TaskSet(options)

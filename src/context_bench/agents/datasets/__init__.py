@@ -12,7 +12,7 @@ A task is an example: `id`, `instruction` (also as `question`), `context` (empty
 them `setup`, `env`, `gold_patch`, `gold` (`init` and `add`: lists of file, first, last), `cluster` (the repository), `kind`, `notes`.
 """
 
-from context_bench.agents.datasets.loading import BUNDLED, SCRIPT, load_tasks
-from context_bench.agents.datasets.shapes import Refused, Tasks
+from context_bench.agents.datasets.folder import RefusedTask, Tasks
+from context_bench.agents.datasets.tasks import BUNDLED, SCRIPT, load_tasks
 
-__all__ = ["BUNDLED", "SCRIPT", "Refused", "Tasks", "load_tasks"]
+__all__ = ["BUNDLED", "SCRIPT", "RefusedTask", "Tasks", "load_tasks"]

@@ -13,13 +13,13 @@ import shlex
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from context_bench.agents.datasets.folder import table
-from context_bench.agents.datasets.shapes import (
+from context_bench.agents.datasets.folder import (
     AGENT_SECONDS,
     TEST_SECONDS,
     NotHere,
     files_below,
     packed,
+    table,
     task,
 )
 from context_bench.core.errors import BadSpec
@@ -36,7 +36,7 @@ _WORKDIR = "/app"
 
 
 def is_harbor(place: Path) -> bool:
-    """Whether a folder with a task.toml is in this format."""
+    """True if a folder with a task.toml is in this format."""
     if (place / "tests" / "test.sh").is_file() or (place / "environment").is_dir():
         return True
     return bool(_TABLES & table(place / "task.toml").keys()) and "verify" not in table(place / "task.toml")
@@ -105,7 +105,7 @@ def _environment(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, str], st
 
 
 def _plain(text: str, folder: Path) -> tuple[dict[str, str], str, dict[str, str]]:
-    """What a Dockerfile without commands says. Raises `NotHere` at the first thing that needs a real image."""
+    """The settings of a Dockerfile without commands. Raises `NotHere` at the first thing that needs a real image."""
     variables: dict[str, str] = {}
     workdir, copies = "/", []
     joined = re.sub(r"\\\s*\n", " ", text)

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.agents.datasets.shapes import AGENT_SECONDS, TEST_SECONDS, NotHere, packed, task
+from context_bench.agents.datasets.folder import AGENT_SECONDS, TEST_SECONDS, NotHere, packed, task
 from context_bench.core.errors import BadInput
+from context_bench.core.families import offered
 from context_bench.core.records import Example
 from context_bench.sandbox.copying import git
-from context_bench.traces.gold import gold_of_row
 
 _NEEDED = ("instance_id", "repo", "base_commit", "problem_statement")
 
@@ -123,7 +123,7 @@ def _after(clone: Path, commit: str, patch: str) -> tuple[dict[str, str], list[s
 
 
 def _guessed(tests: list[str], files: Mapping[str, str]) -> str:
-    """How tests with such names are run. Raises `NotHere`."""
+    """The command that runs tests with such names. Raises `NotHere`."""
     if not tests:
         raise NotHere("it names no tests and no test_cmd")
     if all("::" in test for test in tests):
@@ -142,7 +142,7 @@ def _guessed(tests: list[str], files: Mapping[str, str]) -> str:
 def _gold(row: Mapping[str, Any]) -> dict[str, Any]:
     """Gold lines, where the row has them."""
     try:
-        gold = gold_of_row(row)
+        gold = offered("gold_of_row")(row)
     except ValueError:
         return {}
     shown = {"init": gold.init, "add": gold.add}

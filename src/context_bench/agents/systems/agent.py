@@ -1,29 +1,149 @@
-"""One arm as a system: a fresh copy of the task's repository, the agent in it, then the task's own tests."""
+"""One arm as a system: a fresh copy of the task's repository, the agent in it, then the task's own tests.
+
+The agent's program is found on this machine and shown inside the sandbox. The requests that the tap kept tell which files the agent read,
+whatever program it is, with or without a log of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import re
 import shlex
+import shutil
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.agents.systems import rules
-from context_bench.agents.systems.arms import ArmSpec
-from context_bench.agents.systems.programs import found_here
-from context_bench.agents.systems.reading import reading_of
-from context_bench.agents.systems.rules import AbortRules
-from context_bench.core.errors import Refused, SandboxFailed, ServerFailed
+from context_bench.agents.systems import arms
+from context_bench.agents.systems.arms import AbortRules, ArmSpec
+from context_bench.core.errors import BadInput, Refused, SandboxFailed, ServerFailed
 from context_bench.core.ledger import Mark, current_ledger
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Example, Forwarded
 from context_bench.llm.background import run_sync
+from context_bench.llm.folders import home_folder
+from context_bench.sandbox.backends import PATH
+from context_bench.transcripts.rereads import Rereads, rereads
+from context_bench.transcripts.traces import load_traces
 
 if TYPE_CHECKING:
     from context_bench.sandbox import Bounds, Finished, Verdict, Workspace
+
+#: Folders that every sandbox shows.
+_SHOWN = ("/usr/", "/bin/", "/sbin/", "/lib", "/opt/", "/nix/store/")
+#: Shown of a program outside of these: so many folders up, if they belong to an installation.
+_INSTALLATIONS = ("bin", "sbin")
+
+
+def found_here(command: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """The command with programs and scripts as absolute paths, and what has to be readable for it. Raises `BadInput`.
+
+    The first word is looked up on PATH, unless the sandbox has a program of that name itself (`python`, `bash`, `node` …). Of the words
+    after it, up to the first option, files that are here are taken for scripts.
+    """
+    if not command:
+        raise BadInput("there is no command: give the agent's after --, such as -- my-agent --task {instruction}")
+    program = shutil.which(command[0]) or shutil.which(command[0], path=PATH)
+    if program is None:
+        raise BadInput(f"{command[0]!r} is no program on this machine: neither a path to one nor found on PATH")
+    words, readable = [command[0]], list[Path]()
+    if shutil.which(command[0], path=PATH) is None or "/" in command[0]:
+        place = Path(os.path.abspath(program))  # noqa: PTH100 (links stay links)
+        words, readable = [str(place)], _needed(place)
+    taking = True
+    for word in command[1:]:
+        taking = taking and not word.startswith("-") and "{" not in word
+        if taking and Path(word).is_file():
+            words.append(str(Path(word).absolute()))
+            readable.append(Path(word).absolute())
+        else:
+            words.append(word)
+    return words, list(dict.fromkeys(readable))
+
+
+def _needed(program: Path) -> list[Path]:
+    """The installations that a program belongs to: its own, and those behind links, scripts' first lines and virtual environments."""
+    found: list[Path] = []
+    waiting, seen = [program], set[Path]()
+    while waiting:
+        path = waiting.pop()
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        home = _installation(path)
+        if not str(home).startswith(_SHOWN) and not str(home).startswith(str(Path(sys.base_prefix).resolve())):
+            found.append(home)
+        if path.is_symlink():
+            target = path.readlink()
+            waiting.append(target if target.is_absolute() else path.parent / target)
+        waiting += [*_interpreter(path), *_base(home)]
+    return found
+
+
+def _installation(path: Path) -> Path:
+    """The folder that goes with a program (of `X/bin/program` it is `X`), else the program alone."""
+    above = path.parent.parent
+    own = path.parent.name in _INSTALLATIONS and above not in (Path("/"), home_folder(), (home_folder() or Path("/")) / ".local")
+    return above if own else path
+
+
+def _interpreter(path: Path) -> list[Path]:
+    """The programs that the first line of a script names."""
+    try:
+        with path.open("rb") as file:
+            start = file.readline(512)
+    except OSError:
+        return []
+    words = start[2:].split() if start.startswith(b"#!") else []
+    named = words[1:2] if words and words[0].endswith(b"/env") else words[:1]
+    known = [shutil.which(word.decode("utf-8", "replace")) for word in named]
+    return [Path(name) for name in known if name]
+
+
+def _base(home: Path) -> list[Path]:
+    """The Python that a virtual environment stands on."""
+    try:
+        lines = (home / "pyvenv.cfg").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    told = dict(line.partition("=")[::2] for line in lines)
+    place = next((value.strip() for name, value in told.items() if name.strip() == "home"), "")
+    return [Path(place, "python3")] if place else []
+
+
+def reading_of(records: Sequence[Forwarded]) -> dict[str, Any]:
+    """`reads`, `again`, `redundancy` (see `core.rereads`) and `tool_calls`; empty where no body was kept or nothing can be made of them.
+
+    Blocking.
+    """
+    if not records:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="context-bench-") as folder:
+        path = Path(folder, "records.jsonl")
+        with path.open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(json.dumps(_plain(record), ensure_ascii=True, default=str) + "\n" for record in records)
+        try:
+            traces = list(load_traces(path))
+        except BadInput:  # nothing that could be read, or no body at all
+            return {}
+    total = Rereads()
+    for trace in traces:
+        total += rereads(trace.events)
+    told = {"reads": total.reads, "again": total.again, "redundancy": total.redundancy, "tool_calls": sum(one.step_count for one in traces)}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _plain(record: Forwarded) -> dict[str, Any]:
+    values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}
+    return {**values, "usage": None if record.usage is None else asdict(record.usage)}
+
 
 #: Looks into the open window of a mark: what was answered in it so far.
 Look = Callable[[Mark], Awaitable[Sequence[Forwarded]]]
@@ -44,7 +164,7 @@ class Agent:
     the instruction there, too. `environment`: further variables for every arm. `readable`: paths that the agent may read. `identity`: what
     stands behind the tap. `unsafe`: do without a sandbox where none works.
 
-    The output has `response` (the patch), `solved`, `abort` (a class of `rules.CLASSES`), `reason`, `agent` (how it ended, its last words)
+    The output has `response` (the patch), `solved`, `abort` (a class of `arms.CLASSES`), `reason`, `agent` (how it ended, its last words)
     and `facts`. A run that was ended by a rule is not verified: it is not solved. A sandbox that does not start, a set-up that fails and a
     model that never answers are failures, which a resumed run tries again. An agent that leaves a copy which nobody can read scores 0.
     """
@@ -86,7 +206,7 @@ class Agent:
             setattr(self, f"secret_{number}", value)  # by these names the store knows what must not be kept
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the arm's results what they are; its name is not part of it."""
+        """The settings on which the arm's results depend; its name is not one of them."""
         if self._said is None:
             return {"class": "Agent", "command": None}
         arm, environment = self.spec.told(), ArmSpec("", self._environment).told()["variables"]
@@ -126,16 +246,16 @@ class Agent:
             output["response"] = await _in_thread(made.patch)
             return await self._verified(example, made, facts, output)
         except SandboxFailed as error:
-            if not rules.is_agents(error):
+            if not arms.is_agents(error):
                 raise
-            return _aborted(output, facts, rules.AGENT, f"the agent left a copy that cannot be used: {error}")
+            return _aborted(output, facts, arms.AGENT, f"the agent left a copy that cannot be used: {error}")
 
     async def _verified(self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]) -> Example:
         from context_bench.sandbox import verify
 
         verdict: Verdict = await _in_thread(verify, made, example.get("verify") or {})
         if verdict.finished.timed_out or verdict.finished.killed:
-            facts["abort"] = output["abort"] = rules.VERIFY
+            facts["abort"] = output["abort"] = arms.VERIFY
             facts["why"] = verdict.reason
         if wanted := len(verdict.passed) + len(verdict.failed):
             facts |= {"tests_passed": len(verdict.passed), "tests": wanted}
@@ -218,7 +338,7 @@ class Agent:
         return [_filled(word, places) for word in self.command or ()]
 
     def _model(self, places: Mapping[str, str | None]) -> dict[str, str]:
-        """Where the model is and the key to it, in the variables that agents read."""
+        """The model's address and key, in the variables that agents read."""
         if self._tap is None:
             return {}
         key = str(places["key"])
@@ -245,8 +365,8 @@ def _quoted(value: str) -> str:
 
 def _require_answers(records: Sequence[Forwarded]) -> None:
     """A model that answered nothing at all is no fault of the arm: it is a failure, and tried again by whoever resumes."""
-    calls = rules.calls_of(records)
-    if not calls or rules.answered(calls) or rules.overflowed(calls):
+    calls = arms.calls_of(records)
+    if not calls or arms.answered(calls) or arms.overflowed(calls):
         return
     last = calls[-1]
     said = f"none of the agent's {len(calls)} call(s) was answered; the last: {last.error or f'HTTP {last.status}'}"
@@ -263,14 +383,14 @@ def _aborted(output: dict[str, Any], facts: dict[str, Any], abort: str, why: str
 
 def _abort_of(finished: Finished, records: Sequence[Forwarded]) -> str | None:
     if finished.timed_out:
-        return rules.TIME
-    if rules.overflowed(records):
-        return rules.OVERFLOW
-    return None if finished.ok else rules.AGENT
+        return arms.TIME
+    if arms.overflowed(records):
+        return arms.OVERFLOW
+    return None if finished.ok else arms.AGENT
 
 
 def _reason(abort: str, finished: Finished) -> str:
-    if abort != rules.AGENT:
+    if abort != arms.AGENT:
         return f"ended: {abort}"
     if finished.killed:
         return f"the agent was ended: {finished.killed}"

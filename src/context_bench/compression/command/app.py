@@ -197,9 +197,7 @@ def wire(
 
 def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str]) -> int:
     """A replay at level 0; its figures are held against the limits, proxy by proxy."""
-    from context_bench.session.flags import read_options
-    from context_bench.session.options import ReplayOptions
-    from context_bench.traffic.command.replay import replay_sessions
+    from context_bench.core.families import offered
 
     def held(result: Any) -> None:
         documents = [_replayed(system, facts) for system, facts in result.replay["systems"].items()]
@@ -207,7 +205,8 @@ def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str
 
     tap = told["tap"]
     upstream = {"upstream": "echo"} if tap.isdigit() else {}
-    return replay_sessions(read_options({**told, **upstream, "level": 0}, None, ReplayOptions), held)
+    code: int = offered("replay")({**told, **upstream, "level": 0}, held)
+    return code
 
 
 def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which probes of a compression run may be asked: those that the responder answers with the full history and not with nothing."""
+"""The eligible probes of a compression run: the responder answers them with the full history and not with nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Choosing(Compressing):
     """
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on, and what they are for."""
+        """The settings on which answers depend, and the purpose of the answers."""
         return {**super().fingerprint(), "chooses": "probes"}
 
 

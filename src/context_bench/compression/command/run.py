@@ -25,7 +25,7 @@ from context_bench.session.options import CompressOptions
 from context_bench.session.session import Surroundings, carry_out, money_limit, surroundings
 
 if TYPE_CHECKING:
-    from context_bench.compression.probes.probe import ProbeType
+    from context_bench.compression.probe import ProbeType
 
 SessionsArgument = Annotated[
     list[str] | None,
@@ -93,7 +93,7 @@ def compress_sessions(options: CompressOptions) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """How the model that writes probes is asked, and where its attempts are written down; equal only to itself, as a run is."""
+    """Settings of the model that writes probes, and the list of its calls; equal only to itself, as a run is."""
 
     timeout: float = 120.0
     retries: int = 3
@@ -141,7 +141,7 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
 @lru_cache(maxsize=4)
 def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
     """The model that writes probes, the same for every pass of a run, so that it is asked once."""
-    from context_bench.compression.datasets.written import ModelProbes
+    from context_bench.compression.datasets.probe_set import ModelProbes
 
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")
@@ -160,7 +160,7 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
-    from context_bench.compression.probes.probe import PROBE_TYPES
+    from context_bench.compression.probe import PROBE_TYPES
 
     return None if options.per_type is None else dict.fromkeys(PROBE_TYPES, options.per_type)
 
@@ -175,7 +175,7 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
 def _completed(options: CompressOptions) -> CompressOptions:
     """With what follows from other options; faults that can be seen at once are told."""
     from context_bench.compression.command.eligibility import ELIGIBILITY
-    from context_bench.compression.probes.probe import PROBE_TYPES
+    from context_bench.compression.probe import PROBE_TYPES
 
     if not options.system and not options.all_proxies and not options.controls:
         raise BadInput("nothing to measure: give --system SPEC (repeatable), such as anchored, mask_observations, py:pkg.mod:Class")
@@ -254,9 +254,9 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
 def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls: Sequence[str]) -> Cell:
     """The systems, full history twice, nothing, and the cheap ways in the size of each system."""
     from context_bench.compression.systems.compressing import Compressing
-    from context_bench.compression.systems.control import system_role
     from context_bench.compression.systems.proxy import SizedByProxy
     from context_bench.engine import Arm
+    from context_bench.systems.control import system_role
 
     reader, tapped = responder(options, around, prices), around.tap is not None
     proxies = _proxies(options, around, prices)
@@ -301,9 +301,9 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
 
 
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
-    """How every arm of a tapped run asks."""
+    """Settings with which every arm of a tapped run asks."""
     from context_bench.session.upstream import is_local
-    from context_bench.systems._rewire import WIRES
+    from context_bench.systems.shared import WIRES
 
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
     return {
@@ -342,7 +342,7 @@ def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spe
 
 
 def responder(options: CompressOptions, around: Surroundings, prices: Any, *, tapped: bool = True) -> Any:
-    """Who answers the probes, the same for every system; in a tapped run through the tap, unless nobody is to see it (`tapped` false)."""
+    """The responder to the probes, the same for every system; in a tapped run behind the tap, unless `tapped` is false."""
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy
@@ -392,8 +392,8 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
 
 def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
     """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
-    from context_bench.cli.judging import judge_of
     from context_bench.evaluators import AnswerQuality, LLMJudge
+    from context_bench.session.judged import judge_of
 
     named = {spec.partition(":")[0] for spec in asked.evaluator}
     unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]

@@ -10,18 +10,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit
-from context_bench.compression.compressors._sections import Sections, newly, seen, summary_message
-from context_bench.compression.probes.example import tokens_of
-from context_bench.compression.session_rules.choices import decisions
+from context_bench.compression.compressors.model_summaries import (
+    SummarySections,
+    newly,
+    seen,
+    summary_message,
+)
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
+from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
+from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
-from context_bench.compression.session_rules.ledger import Ledger, artifact_ledger
-from context_bench.compression.session_rules.openwork import open_work
-from context_bench.compression.session_rules.saying import Candidate, said
+from context_bench.compression.session_rules.open_tasks import open_work
+from context_bench.compression.session_rules.utterances import Candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
+
+COMPRESSORS = {"anchored": "Anchored"}
 
 _LONGEST = 300  # characters of an entry
 _LISTED = 6  # values in one message; more are a listing, which is looked up and not remembered
@@ -48,7 +56,7 @@ class Anchored:
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
         counter, held = counter_for(self.model), state or {}
-        sections, files = Sections.from_json(held.get("sections")), Files(held.get("files"))
+        sections, files = SummarySections.from_json(held.get("sections")), FileStates(held.get("files"))
         new = newly(prefix, state)
         _intent(sections, new)
         files.read(artifact_ledger(new, cwd=self.cwd))
@@ -64,7 +72,7 @@ class Anchored:
         return Compressed(made, tokens_of(prefix, counter), tokens_of(made, counter), warnings=warnings), after
 
 
-class Files:
+class FileStates:
     """Files of a session and what became of each, over several looks at it. A file is known by any way in which it was written."""
 
     def __init__(self, known: dict[str, dict[str, Any]] | None = None) -> None:
@@ -90,7 +98,7 @@ class Files:
             row["written"] += [form for form in forms if form not in row["written"]]
             self._by_form |= dict.fromkeys(forms, path)
 
-    def write(self, sections: Sections) -> None:
+    def write(self, sections: SummarySections) -> None:
         """Put each file where it belongs now."""
         for path, row in self._known.items():
             place = _place(row)
@@ -111,12 +119,12 @@ def _place(row: dict[str, Any]) -> str | None:
     return next((name for name in ("created", "modified", "read") if row[name]), None)
 
 
-def _intent(sections: Sections, new: Sequence[ChatMessage]) -> None:
-    for one in said(new, "user"):
+def _intent(sections: SummarySections, new: Sequence[ChatMessage]) -> None:
+    for one in utterances(new, "user"):
         sections.put("intent", _cut(one.text, _REQUEST))
 
 
-def _facts(sections: Sections, new: Sequence[ChatMessage], *, first: bool) -> None:
+def _facts(sections: SummarySections, new: Sequence[ChatMessage], *, first: bool) -> None:
     """Errors, failed commands, results, versions, settings, rules: each with where it was said."""
     commands = dict(_commands(new))
     found_all = list(facts(new))
@@ -132,15 +140,15 @@ def _facts(sections: Sections, new: Sequence[ChatMessage], *, first: bool) -> No
             if first:
                 sections.put("state", f"First error: {_cut(found.truth)}", "first error", first=True)
         elif lists[found.atoms[0].sources[0].message] <= _LISTED:
-            sections.put("state", _told(found, new, commands), found.question)
+            sections.put("state", _sentence_of(found, new, commands), found.question)
 
 
-def _told(found: Candidate, new: Sequence[ChatMessage], commands: dict[Any, str]) -> str:
+def _sentence_of(found: Candidate, new: Sequence[ChatMessage], commands: dict[Any, str]) -> str:
     """The sentence in which a fact was said; of a result, with the command that gave it."""
     source = found.atoms[0].sources[0]
     message = new[source.message]
     sentence = found.truth
-    for text, start in (one for each in said([message]) for one in each.sentences()):
+    for text, start in (one for each in utterances([message]) for one in each.sentences()):
         if source.start is None or start <= source.start < start + len(text):
             sentence = text
             break
@@ -160,8 +168,8 @@ def _commands(messages: Sequence[ChatMessage]) -> Iterator[tuple[Any, str]]:
                 yield call["id"], told
 
 
-def _open(sections: Sections, new: Sequence[ChatMessage], before: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What is left to do: a newer list takes the place of an older one; tests that failed before stay until they pass."""
+def _open(sections: SummarySections, new: Sequence[ChatMessage], before: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Open tasks: a newer list takes the place of an older one; tests that failed before stay until they pass."""
     failed = "\n".join(f"FAILED {name}" for name in before.get("failing", []))
     listed, failing = list(before.get("todo", [])), list[str]()
     for found in open_work([{"role": "tool", "content": failed}, *new] if failed else new):
@@ -180,7 +188,7 @@ def _open(sections: Sections, new: Sequence[ChatMessage], before: dict[str, list
 
 
 def _cut(text: str, longest: int = _LONGEST) -> str:
-    from context_bench.compression.compressors._pieces import word_end
+    from context_bench.compression.compressors.texts import word_end
 
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: word_end(text, longest - 1)].rstrip() + "…"

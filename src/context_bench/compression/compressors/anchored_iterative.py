@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._sections import SECTIONS, Sections, newly, seen, summary_message
-from context_bench.compression.compressors._writing import WrittenByModel
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.model_summaries import (
+    SECTIONS,
+    SummarySections,
+    WrittenByModel,
+    newly,
+    seen,
+    summary_message,
+)
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+
+ADAPTED = {"anchored_iterative": "AnchoredIterative"}
 
 _RULES = f"""You keep the summary of a working session between a user and an assistant with tools, so that the work can go on without it.
 The summary has these sections: {", ".join(SECTIONS.values())}.
@@ -43,7 +51,7 @@ class AnchoredIterative(WrittenByModel):
     ) -> tuple[Compressed, Any]:
         """The sections as one message."""
         counter, limit = counter_for(self.model), self.budget if budget is None else budget
-        sections = Sections.from_json((state or {}).get("sections"))
+        sections = SummarySections.from_json((state or {}).get("sections"))
         for part in self._parts(newly(prefix, state)):
             shown, places = _numbered(sections)
             said = await self._ask(f"The summary as it stands:\n{shown or '(empty)'}\n\nNext part:\n{part}\n\nTo be added:", limit)
@@ -55,7 +63,7 @@ class AnchoredIterative(WrittenByModel):
         return Compressed(made, tokens_of(prefix, counter), tokens_of(made, counter), warnings=warnings), after
 
 
-def _numbered(sections: Sections) -> tuple[str, list[tuple[str, str]]]:
+def _numbered(sections: SummarySections) -> tuple[str, list[tuple[str, str]]]:
     """The sections with their entries numbered from 1, and where each of these is."""
     lines, places = list[str](), list[tuple[str, str]]()
     for name, held in sections.entries.items():
@@ -67,7 +75,7 @@ def _numbered(sections: Sections) -> tuple[str, list[tuple[str, str]]]:
     return "\n".join(lines), places
 
 
-def _merge(sections: Sections, said: str, places: list[tuple[str, str]]) -> None:
+def _merge(sections: SummarySections, said: str, places: list[tuple[str, str]]) -> None:
     """Do what the model said; `BadReply` if nothing in it can be read."""
     section, read = None, False
     for line in (each[:_LONGEST] for each in said.splitlines()):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._provider import AtProvider
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.provider_api import AtProvider
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.request import SYSTEM_ROLES
+
+ADAPTED = {"anthropic_clear": "AnthropicClear"}
 
 
 class AnthropicClear(AtProvider):

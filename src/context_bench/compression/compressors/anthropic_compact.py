@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._provider import AtProvider
-from context_bench.compression.compressors._sections import summary_message
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.model_summaries import summary_message
+from context_bench.compression.compressors.provider_api import AtProvider
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+
+ADAPTED = {"anthropic_compact": "AnthropicCompact"}
 
 LEAST = 50_000  # the lowest trigger that the provider takes
 

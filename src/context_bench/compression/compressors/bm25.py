@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed, texts_of
-from context_bench.compression.compressors._select import Sentence, keep_best
+from context_bench.compression.compressors.texts import Messages, PlacedSentence, compressed, keep_best
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit, texts_of
+
+COMPRESSORS = {"bm25": "BM25"}
 
 # Words, and each character of scripts that are written without spaces.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+")
@@ -39,7 +41,7 @@ class BM25:
         counter = counter_for(self.model)
         asked = query if query is not None else _last_user_text(tail)
 
-        def rank(found: Sequence[Sentence]) -> list[int]:
+        def rank(found: Sequence[PlacedSentence]) -> list[int]:
             scores = bm25_scores([sentence.text for sentence in found], asked, self.k1, self.b)
             return sorted(range(len(found)), key=lambda position: (-scores[position], position))
 

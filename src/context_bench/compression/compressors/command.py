@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import rendered, tokens_of
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import rendered, tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
 from context_bench.core.jsontext import load_json
@@ -21,6 +20,8 @@ from context_bench.core.templates import read_description
 from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
 from context_bench.sandbox.program import run_program
+
+SCHEMES = {"cli": "from_spec"}
 
 TIMEOUT = 120.0
 _KEYS = {"command", "format", "timeout", "name", "needs_query"}
@@ -47,7 +48,7 @@ class CommandFilter:
     def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the program writes."""
+        """The output of the program."""
         counter = counter_for()
         given = {"messages": prefix, "budget": budget, "query": query}
         stdin = json.dumps(given) + "\n" if self.form == "json" else rendered(prefix)
@@ -81,7 +82,7 @@ class CommandFilter:
 
 
 def from_spec(target: str) -> CommandFilter:
-    """What stands behind `cli:`: a command, `json:` and a command, or a file that describes one."""
+    """The text after `cli:`: a command, `json:` and a command, or a file that describes one."""
     if target.endswith(".toml") and not any(char.isspace() for char in target):
         return _from_file(target)
     kind, colon, rest = target.partition(":")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed
-from context_bench.compression.compressors._select import Sentence, keep_best
+from context_bench.compression.compressors.texts import Messages, PlacedSentence, compressed, keep_best
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
+
+COMPRESSORS = {"extractive": "Extractive"}
 
 _SAMPLE = 1500  # sentences by which it is measured how much of a text is covered
 _CHOSEN = 600  # sentences that are chosen one by one
 _SHORT = 30  # characters below which a sentence counts no less
 
 
-class Embeds(Protocol):
+class SentenceEmbedder(Protocol):
     """Texts → vectors of one length."""
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -33,6 +35,7 @@ class Extractive:
     name = "extractive"
     of_text = True
     deterministic = True
+    loads_weights = True  # a copy in another process would load them again
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class Extractive:
         budget: int | None = None,
         by: str = "cover",
         model: str | None = None,
-        embedder: Embeds | None = None,
+        embedder: SentenceEmbedder | None = None,
     ) -> None:
         check_limit(self.name, budget, keep)
         if by not in ("cover", "query"):
@@ -50,7 +53,7 @@ class Extractive:
         self._embedder = embedder
 
     def fingerprint(self) -> dict[str, Any]:
-        """What it keeps depends on this."""
+        """The settings on which its choice depends."""
         own = getattr(self._embedder, "name", type(self._embedder).__name__) if self._embedder else "all-MiniLM-L6-v2 int8"
         return {"class": "Extractive", "keep": self.keep, "budget": self.budget, "by": self.by, "model": self.model, "embedder": own}
 
@@ -59,7 +62,7 @@ class Extractive:
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
 
-        def rank(found: Sequence[Sentence]) -> list[int]:
+        def rank(found: Sequence[PlacedSentence]) -> list[int]:
             return self._ranked([sentence.text.strip() for sentence in found], query)
 
         limit = self.budget if budget is None else budget
@@ -82,7 +85,7 @@ class Extractive:
         again = [text in first or bool(first.add(text)) for text in texts]  # type: ignore[func-returns-value]
         return sorted(range(len(texts)), key=lambda at: (again[at], -near[texts[at]], at))
 
-    def _embeds(self) -> Embeds:
+    def _embeds(self) -> SentenceEmbedder:
         if self._embedder is None:
             from context_bench.llm.embedder import Embedder
 
@@ -91,7 +94,7 @@ class Extractive:
 
 
 def _cover(vectors: Any, sizes: Sequence[int]) -> Any:
-    """How early each sentence is chosen when always that one is which brings all others nearest to one chosen, for its length.
+    """The rank of each sentence when the next chosen is the one that brings all others nearest to a chosen one, for its length.
 
     (Facility location, greedily: Lin & Bilmes 2011, who divide the gain by a power of the length as here.)
     """

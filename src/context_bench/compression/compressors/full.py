@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
+from context_bench.compression.compressors.texts import Messages
 from context_bench.core.protocols import Compressed
+
+COMPRESSORS = {"full": "Full", "passthrough": "Full"}
 
 
 class Full:
     """Returns what it got; a budget is ignored."""
 
     name = "full"
+    leaves = "everything"
     deterministic = True
 
     def compress(

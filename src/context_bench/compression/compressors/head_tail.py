@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed
-from context_bench.compression.compressors._pieces import word_start
-from context_bench.compression.compressors._select import head
+from context_bench.compression.compressors.texts import Messages, compressed, head, word_start
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import VocabularyCounter, counter_for
+from context_bench.systems.context import check_limit
+
+COMPRESSORS = {"head_tail": "HeadTail"}
 
 MARKER = "\n[…]\n"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._vendors import VendorCompressor
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.compressors.vendor_process import VendorCompressor
+from context_bench.compression.probe import tokens_of
 from context_bench.core.tokens import counter_for
 from context_bench.sandbox.vendors import Vendor
+
+ADAPTED = {"headroom": "Headroom"}
 
 
 class Headroom(VendorCompressor):

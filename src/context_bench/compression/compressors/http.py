@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._posting import post_json
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import rendered, tokens_of
+from context_bench.compression.compressors.provider_api import post_json
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import rendered, tokens_of
 from context_bench.core.errors import BadInput, BadReply, BadSpec
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed
@@ -20,6 +19,8 @@ from context_bench.core.urls import base_url
 from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, secrets_in
 from context_bench.llm.sessions import leave
+
+SCHEMES = {"http": "from_spec"}
 
 TIMEOUT = 120.0
 _PLAIN = {"messages": "{messages}", "budget": "{budget}", "query": "{query}"}
@@ -62,13 +63,13 @@ class HTTPCompressor:
         return f"HTTPCompressor({bare_url(self._url)!r})"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Where and what is asked; no key."""
+        """The address and the settings; no key."""
         return {"class": "HTTPCompressor", "url": bare_url(self._url), "body": self._body, "headers": sorted(self._headers)}
 
     async def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the service sends."""
+        """The reply of the service."""
         counter = counter_for()
         values = {"messages": prefix, "text": rendered(prefix), "budget": budget, "query": query}
         headers = {**self._headers, **({self._key[0]: self._key[1]} if self._key else {})}
@@ -85,7 +86,7 @@ class HTTPCompressor:
 
 
 def from_spec(target: str) -> HTTPCompressor:
-    """What stands behind `http:`: a URL, or a description's file."""
+    """The text after `http:`: a URL, or a description's file."""
     if target.startswith(("http://", "https://")):
         return HTTPCompressor(target)
     given = read_description(Path(target))

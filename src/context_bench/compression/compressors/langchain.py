@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._vendors import VendorCompressor
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.compressors.vendor_process import VendorCompressor
 from context_bench.core.errors import BadInput
 from context_bench.sandbox.vendors import Vendor
+
+ADAPTED = {"langchain_clear": "ClearToolUses", "langchain_summary": "Summarization"}
 
 _VENDOR = Vendor("langchain", "langchain", "1.4.7")
 

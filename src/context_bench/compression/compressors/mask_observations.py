@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import message_text
+
+COMPRESSORS = {"mask_observations": "MaskObservations"}
 
 _RESULTS = ("tool", "function")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
+from context_bench.compression.compressors.texts import Messages
 from context_bench.core.protocols import Compressed
+
+COMPRESSORS = {"none": "NoContext", "tail_only": "NoContext"}
 
 
 class NoContext:
     """Removes all messages of the prefix; a budget is ignored."""
 
     name = "none"
+    leaves = "nothing"
     deterministic = True
 
     def compress(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._provider import AtProvider
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.provider_api import AtProvider
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+
+ADAPTED = {"openai_compact": "OpenAICompact"}
 
 #: What stands in for a message where the way asks for an answer that nobody wants.
 _GO_ON = "Reply with OK."

@@ -1,12 +1,12 @@
-"""What a compressor once made of these very messages, from a file: nothing runs, nothing is paid, and the numbers can be repeated."""
+"""Recorded results of a compressor for these very messages, from a file: nothing runs or costs, and the numbers can be repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Compressed
@@ -14,6 +14,8 @@ from context_bench.core.tokens import counter_for
 from context_bench.systems.recorded import NotRecorded
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.wire.request import SYSTEM_ROLES
+
+SCHEMES = {"pairs": "RecordedPairs"}
 
 
 class RecordedPairs:
@@ -41,7 +43,7 @@ class RecordedPairs:
             raise BadInput(f"{path} holds no pairs; expected lines of {{id, original_messages, compressed_messages}}")
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is in the file, not where it is."""
+        """The content of the file, not its place."""
         return {"class": "RecordedPairs", "pairs": stable_hash(self._results)}
 
     def compress(
@@ -69,5 +71,5 @@ def _spoken(messages: Sequence[ChatMessage]) -> Messages:
 
 
 def _key(messages: Sequence[ChatMessage]) -> str:
-    """What messages say, however their content is written."""
+    """The texts of messages, however their content is written."""
     return stable_hash([[m.get("role"), message_text(m), tool_calls_of(m), m.get("tool_call_id")] for m in _spoken(messages)])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages, check_limit, compressed
-from context_bench.compression.compressors._select import keep_best
+from context_bench.compression.compressors.texts import Messages, compressed, keep_best
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import check_limit
+
+COMPRESSORS = {"random_drop": "RandomDrop"}
 
 
 class RandomDrop:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._sections import TITLE, summary_message
-from context_bench.compression.compressors._select import head
-from context_bench.compression.compressors._writing import WrittenByModel
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.model_summaries import TITLE, WrittenByModel, summary_message
+from context_bench.compression.compressors.texts import Messages, head
+from context_bench.compression.probe import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+
+ADAPTED = {"regenerative": "Regenerative"}
 
 _RULES = """You summarise a working session between a user and an assistant with tools, so that the work can go on without the session.
 You get the summary so far, if there is one, and the next part of the session. Write the new summary of both; it takes the old one's place.

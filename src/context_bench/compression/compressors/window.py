@@ -1,15 +1,33 @@
-"""The last messages, whole: what most chat programs do when a conversation grows too long."""
+"""The last messages, whole: the way in which most chat programs treat a conversation that grows too long.
+
+A reply with tool calls and the results of these stay or go together.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._turns import whole_turns
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.probe import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.wire.conversation import tool_calls_of
+
+COMPRESSORS = {"window": "Window"}
+
+_RESULTS = ("tool", "function")
+
+
+def whole_turns(messages: Messages) -> list[Messages]:
+    """The messages in runs that may only be kept or dropped as a whole: one message, or a call with the results that follow it."""
+    turns: list[Messages] = []
+    for message in messages:
+        if message.get("role") in _RESULTS and turns and (len(turns[-1]) > 1 or tool_calls_of(turns[-1][0])):
+            turns[-1].append(message)
+        else:
+            turns.append([message])
+    return turns
 
 
 class Window:

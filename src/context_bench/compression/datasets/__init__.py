@@ -12,10 +12,8 @@ shown. What is not there is not asked.
 
 from __future__ import annotations
 
-from context_bench.compression.datasets.generating import generate_probes, visible_share
-from context_bench.compression.datasets.loading import ProbeSet
-from context_bench.compression.datasets.points import compression_points
-from context_bench.compression.datasets.written import ModelProbes
-from context_bench.compression.session_rules.ledger import Ledger, artifact_ledger
+from context_bench.compression.datasets.generating import compression_points, generate_probes, visible_share
+from context_bench.compression.datasets.probe_set import ModelProbes, ProbeSet
+from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
 
 __all__ = ["Ledger", "ModelProbes", "ProbeSet", "artifact_ledger", "compression_points", "generate_probes", "visible_share"]

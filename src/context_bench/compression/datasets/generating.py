@@ -1,21 +1,25 @@
-"""All probes of one compression point: found, checked against what stays visible, chosen and named."""
+"""Compression points of a session, and all probes of one point: found, checked against what stays visible, chosen and named.
+
+A point lies before a message, never between a tool call and its result.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
 
-from context_bench.compression.atom_grade import Said as Seen
-from context_bench.compression.probes.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType
-from context_bench.compression.session_rules.asking import language_of, question_of
-from context_bench.compression.session_rules.changes import changes
-from context_bench.compression.session_rules.choices import decisions
+from context_bench.compression.evaluators.probe_atoms import SearchableText
+from context_bench.compression.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType, tokens_of
+from context_bench.compression.session_rules.artifacts import Ledger, changes, ledgers
+from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
-from context_bench.compression.session_rules.ledger import Ledger, ledgers
-from context_bench.compression.session_rules.openwork import open_work
-from context_bench.compression.session_rules.saying import Candidate, candidate, everything
+from context_bench.compression.session_rules.open_tasks import open_work
+from context_bench.compression.session_rules.utterances import Candidate, candidate, everything, language_of, question_of
 from context_bench.core.errors import BadInput
+from context_bench.core.tokens import TokenCounter, counter_for
+from context_bench.transcripts.session import Session
 from context_bench.wire.conversation import ChatMessage
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -57,24 +61,24 @@ def generate_probes(
     return chosen
 
 
-def visible_without(point: CompressionPoint) -> Seen:
-    """What is still to be seen when the prefix is gone: the system prompt and the tail."""
-    return Seen(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
+def visible_without(point: CompressionPoint) -> SearchableText:
+    """The part that stays visible without the prefix: the system prompt and the tail."""
+    return SearchableText(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
 
 
 def visible_share(probes: Sequence[Probe], point: CompressionPoint) -> list[float]:
     """Of each probe, the weighted share of its atoms that stay visible when the prefix is gone."""
     visible = visible_without(point)
-    return [_known(probe, visible) for probe in probes]
+    return [_visible_share_of(probe, visible) for probe in probes]
 
 
-def _known(probe: Probe, visible: Seen) -> float:
+def _visible_share_of(probe: Probe, visible: SearchableText) -> float:
     wanted = [atom for atom in probe.atoms if atom.role == "wanted"]
     whole = sum(atom.weight for atom in wanted)
     return sum(atom.weight for atom in wanted if visible.names(atom)) / whole if whole else 0.0
 
 
-def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str | None, language: str) -> Iterator[Candidate]:
+def _checked(kind: ProbeType, point: CompressionPoint, visible: SearchableText, cwd: str | None, language: str) -> Iterator[Candidate]:
     prefix = [message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix]
     whole = [*prefix, *point.tail]
     then = now = None
@@ -84,7 +88,7 @@ def _checked(kind: ProbeType, point: CompressionPoint, visible: Seen, cwd: str |
     holds = _still_holds(kind, whole, now) if point.tail and kind != "decision" else None
     for one in found:
         question = question_of(one.key, *one.fill, language=language) if one.key else one.question
-        held = Seen(question)
+        held = SearchableText(question)
         kept = [atom for atom in one.atoms if holds is None or atom.text in holds.get(_matter(one), ())]
         if kind == "recall":
             if len(kept) < len(one.atoms) and one.key not in _LISTS:
@@ -101,7 +105,7 @@ def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: Ledger
 
 
 def _still_holds(kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None) -> dict[tuple[str, tuple[str, ...]], set[str]]:
-    """What is true at the end of the session, by what it is about: the tail may have changed what held where it was cut."""
+    """The facts at the end of the session, by their subject: the tail may have changed what held at the cut."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for one in _candidates(kind, whole, ledger):
         found.setdefault(_matter(one), set()).update(atom.text for atom in one.atoms)
@@ -131,3 +135,77 @@ def _different(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
             questions.add(one.question)
             known |= texts
             yield one
+
+
+_GRAMMAR = "fraction:0.75[,…], tokens:N[,…], every:N (messages), at:I[,…] (messages) or task-boundary"
+
+
+def compression_points(
+    session: Session | Sequence[ChatMessage],
+    points: str = "fraction:0.75",
+    *,
+    window: int | None = None,
+    counter: TokenCounter | None = None,
+) -> list[CompressionPoint]:
+    """The places at which a session is cut, in order.
+
+    `points`: `fraction:F` where so much of `window` tokens (without a window: of the whole session) is used up; `tokens:N`; `every:N`
+    messages; `at:I,J` before these messages, counted from 0; `task-boundary` before each message of the user but the first. A place that
+    would part a tool call from its result is moved to before the call. Places with nothing to compress, or beyond the end, are left out.
+    Raises `BadInput` for a text that is none of these.
+    """
+    messages, name, tools = _parts(session)
+    wanted = _indices(points, messages, window, counter or counter_for())
+    head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))
+    places = dict.fromkeys(_whole(messages, index) for index in wanted)
+    kept = [index for index in sorted(places) if head < index <= len(messages)]
+    return [CompressionPoint(name, index, points, messages[:index], messages[index:], tools) for index in kept]
+
+
+def _parts(session: Session | Sequence[ChatMessage]) -> tuple[list[ChatMessage], str, Sequence[object]]:
+    if isinstance(session, Session):
+        return session.messages, session.id, session.requests[-1].chat.tools if session.requests else ()
+    return list(session), "session", ()
+
+
+def _indices(points: str, messages: Sequence[ChatMessage], window: int | None, counter: TokenCounter) -> Iterator[int]:
+    kind, _, text = points.partition(":")
+    if kind == "task-boundary" and not text:
+        users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
+        yield from users[1:]
+        return
+    numbers = _numbers(points, text)
+    if kind == "at":
+        yield from (int(number) for number in numbers if number == int(number))
+    elif kind == "every" and len(numbers) == 1 and numbers[0] >= 1:
+        step = int(numbers[0])
+        yield from range(step, len(messages) + 1, step)
+    elif kind in ("fraction", "tokens") and all(number > 0 for number in numbers):
+        used = list(accumulate(tokens_of([message], counter) for message in messages))
+        whole = (window or (used[-1] if used else 0)) if kind == "fraction" else 1
+        if kind == "fraction" and max(numbers) > 1:
+            raise BadInput(f"the points are {points!r}: a fraction is above 0 and at most 1")
+        yield from (place for share in numbers if (place := _reached(used, share * whole)) is not None)
+    else:
+        raise BadInput(f"the points are {points!r}; expected {_GRAMMAR}")
+
+
+def _numbers(points: str, text: str) -> list[float]:
+    found = [part.strip() for part in text.strip("[] ").split(",")]
+    if not all(re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", part) for part in found):
+        raise BadInput(f"the points are {points!r}; expected {_GRAMMAR}")
+    return [float(part) for part in found]
+
+
+def _reached(used: Sequence[int], tokens: float) -> int | None:
+    """The number of messages that use so many tokens up; `None` if all of them do not."""
+    return next((at for at, total in enumerate(used, 1) if total >= tokens - 1e-9), None)
+
+
+def _whole(messages: Sequence[ChatMessage], index: int) -> int:
+    """`index`, or before the calls whose results it would part from them."""
+    if index >= len(messages):
+        return index
+    while index > 0 and messages[index].get("role") in ("tool", "function"):
+        index -= 1
+    return index

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.sections.judge_card import judge_card, state
-from context_bench.compression.sections.quality import by_type, retained, rubric, rubric_chart, type_chart
-from context_bench.compression.sections.repeats import drift, variance
-from context_bench.compression.sections.sizes import curves, taken
-from context_bench.compression.sections.what_was_lost import lost
+from context_bench.compression.sections.costs import curves, lost, taken
+from context_bench.compression.sections.quality import (
+    by_type,
+    drift,
+    judge_card,
+    retained,
+    rubric,
+    rubric_chart,
+    state,
+    type_chart,
+    variance,
+)
 from context_bench.reports.material import Material, mapping
 from context_bench.reports.page import Section
 
@@ -43,7 +50,7 @@ def compression(material: Material) -> list[Section | None]:
 
 
 def grader(material: Material) -> str:
-    """Who gave the score that the run is about, in words."""
+    """The grader of the run's score, in words."""
     field = material.score_field or ""
     if field.startswith("probe_"):
         return _GRADERS["atoms"]
@@ -57,7 +64,7 @@ def grader(material: Material) -> str:
 
 
 def run_facts(material: Material) -> list[tuple[str, Any]]:
-    """What the head of the page says of such a run: who answered, where sessions were cut, who graded."""
+    """The head of the page of such a run: the responder, the points where sessions were cut, the grader."""
     about = mapping(mapping(material.result.compression).get("about"))
     responder = about.get("responder")
     options = mapping(material.result.manifest.get("options"))

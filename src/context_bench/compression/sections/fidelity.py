@@ -1,4 +1,4 @@
-"""What a compressor kept, lost and made up, as tables."""
+"""Tables of the facts that a compressor kept, lost and made up."""
 
 from __future__ import annotations
 

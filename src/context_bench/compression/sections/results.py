@@ -26,8 +26,8 @@ _LONG = {"example": "session", "output": "context"}
 
 
 @dataclass(slots=True)
-class Kept:
-    """What a file holds: the run's own facts, its rows, and each with what was asked and answered."""
+class StoredAnswers:
+    """The document of a file: the run's own facts and its rows, each with its question and answer."""
 
     run: dict[str, Any]
     rows: list[EvalRow]
@@ -53,7 +53,7 @@ def write_results(result: Result, answers: Iterable[Answered], stream: Writable)
         stream.write(encode({"kind": "row", **row_record(one.row), **json_ready(parts)}) + "\n")
 
 
-def read_results(path: str | Path) -> Kept:
+def read_results(path: str | Path) -> StoredAnswers:
     """Read such a file. `BadInput` names the line that is not as it should be."""
     run: dict[str, Any] | None = None
     texts: dict[str, str] = {}
@@ -72,7 +72,7 @@ def read_results(path: str | Path) -> Kept:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if run is None:
         raise BadInput(f"{path} is empty; expected the results of a run over probes")
-    return Kept(run, [row for row, _, _ in answers], answers)
+    return StoredAnswers(run, [row for row, _, _ in answers], answers)
 
 
 def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:

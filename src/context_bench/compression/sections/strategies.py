@@ -1,4 +1,4 @@
-"""What strategies save in tokens and cost in money: the chart, and a page of its own with its table."""
+"""The chart of tokens saved and money spent by strategies, and a page of its own with its table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a session says, found by rules: files it touched, errors, settings, decisions, open work. Probes ask for it, compressors keep it."""
+"""Facts of a session, found by rules: files it touched, errors, settings, decisions, open work. Probes ask for it, compressors keep it."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.compression.probes.probe import ProbeAtom, Source
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.probe import ProbeAtom, Source
+from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.porter import stem
 from context_bench.core.text import tokens
@@ -68,17 +68,17 @@ _LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommandRun:
     """A command that was run: in which message, and what it gave."""
 
     command: str
-    output: Said
+    output: Utterance
     at: int
 
 
 def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
     """Everything of that kind in the messages. What was said with two values is only asked where an edit shows which one holds."""
-    spoken = said(prefix)
+    spoken = utterances(prefix)
     ran = runs(prefix)
     shown = _only_shown(prefix)
     yield from _first_error([one for one in spoken if one.role in ("tool", "function") and one.at not in shown])
@@ -90,11 +90,11 @@ def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
     yield from _versions(spoken)
 
 
-def runs(prefix: Sequence[ChatMessage]) -> list[Run]:
+def runs(prefix: Sequence[ChatMessage]) -> list[CommandRun]:
     """Commands with what they gave, in order; a list of words is joined."""
-    outputs = {prefix[one.at].get("tool_call_id"): one for one in said(prefix, "tool", "function")}
+    outputs = {prefix[one.at].get("tool_call_id"): one for one in utterances(prefix, "tool", "function")}
     return [
-        Run(command, outputs[call["id"]], at)
+        CommandRun(command, outputs[call["id"]], at)
         for at, message in enumerate(prefix)
         for call in tool_calls_of(message)
         if call["id"] in outputs and (command := command_in(call["arguments"]))
@@ -128,18 +128,18 @@ def _only_shown(prefix: Sequence[ChatMessage]) -> set[int]:
 
 
 def _only_shows(command: str) -> bool:
-    """Whether all parts of a command line do nothing but show what is there."""
+    """True if all parts of a command line only show what is there."""
     parts = re.split(r"&&|\|\||[;|\n]", _QUOTED.sub("q", command[:_LOOKED_AT]))
     return all(_SHOWING.match(part) for part in parts if part.strip())
 
 
-def _error_lines(one: Said) -> Iterator[tuple[str, int]]:
+def _error_lines(one: Utterance) -> Iterator[tuple[str, int]]:
     for text, start in one.sentences():
         if len(text) <= 2000 and (_ERROR.search(text) or (one.role == "tool" and _LOOSE.search(text))):
             yield text[:_MOST_OF_A_LINE], start
 
 
-def _line_atoms(one: Said, line: str, start: int) -> tuple[ProbeAtom, ...]:
+def _line_atoms(one: Utterance, line: str, start: int) -> tuple[ProbeAtom, ...]:
     """The things in a line that must not be lost, without those that lie inside of others and without pieces of data."""
     found: dict[str, tuple[str, int]] = {}
     for kind, of_kind in atoms(line).items():
@@ -163,7 +163,7 @@ def _line_atoms(one: Said, line: str, start: int) -> tuple[ProbeAtom, ...]:
     )
 
 
-def _first_error(spoken: Sequence[Said]) -> Iterator[Candidate]:
+def _first_error(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     for one in spoken:
         for line, start in _error_lines(one):
             if found := _line_atoms(one, line, start):
@@ -175,7 +175,7 @@ def _content(text: str) -> set[str]:
     return {stem(word) for word in tokens(text.casefold()) if len(word) > 3}
 
 
-def _rules(spoken: Sequence[Said]) -> Iterator[Candidate]:
+def _rules(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """All rules of the user in one question; those taken back later are left out."""
     users = [one for one in spoken if one.role == "user"]
     found: list[ProbeAtom] = []
@@ -189,15 +189,15 @@ def _rules(spoken: Sequence[Said]) -> Iterator[Candidate]:
         yield candidate("recall", "rules", (), "; ".join(atom.text for atom in found[:6]), found[:6], 1.0)
 
 
-def _taken_back(later: Sequence[Said]) -> Iterator[str]:
+def _taken_back(later: Sequence[Utterance]) -> Iterator[str]:
     for one in later:
         for sentence, _ in one.sentences():
             if _WITHDRAWN.search(sentence):
                 yield sentence
 
 
-def _failures(ran: Sequence[Run]) -> Iterator[Candidate]:
-    """What commands failed with that ran once, and which command failed with an error that came once."""
+def _failures(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
+    """Errors of failed commands that ran once, and the commands behind errors that came once."""
     times = [run.command for run in ran]
     failed = [
         (run, *hit)
@@ -216,7 +216,7 @@ def _failures(ran: Sequence[Run]) -> Iterator[Candidate]:
             yield candidate("recall", "command", (f"`{head}`",), short, (ProbeAtom(short, kind="command", sources=(Source(run.at),)),), 2.0)
 
 
-def _test_results(ran: Sequence[Run]) -> Iterator[Candidate]:
+def _test_results(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
     for run in reversed(ran):
         text = run.output.text[-_LOOKED_AT:]
         base = len(run.output.text) - len(text)
@@ -236,7 +236,7 @@ class _Given:
     told: bool  # by an edit, or by somebody; not merely seen in a file
 
 
-def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Said]) -> Iterator[Candidate]:
+def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """Names that code has, with their value; where an edit replaced it, the value that holds now is asked and the old one is banned."""
     known: dict[str, list[_Given]] = {}
     edited: dict[str, list[tuple[str, str]]] = {}
@@ -282,7 +282,7 @@ def _written(number: str) -> tuple[str, ...]:
 
 
 def _sides(arguments: str) -> tuple[str, str]:
-    """What an edit takes out and puts in, of the usual names; all of a written file is put in."""
+    """The text that an edit takes out and the text that it puts in, by the usual names; a written file is put in as a whole."""
     try:
         given = load_json(arguments)
     except ValueError:
@@ -304,7 +304,7 @@ def _sides(arguments: str) -> tuple[str, str]:
     return "\n".join(old)[:_LOOKED_AT], "\n".join(new)[:_LOOKED_AT]
 
 
-def _hosts(spoken: Sequence[Said]) -> Iterator[Candidate]:
+def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     known: dict[str, dict[str, Source]] = {}
     for one in spoken:
         for hit in _HOST.finditer(one.text[:_LOOKED_AT]):
@@ -316,7 +316,7 @@ def _hosts(spoken: Sequence[Said]) -> Iterator[Candidate]:
             yield candidate("recall", "host", (f"`{name}`",), value, (ProbeAtom(value, kind="email_host_port", sources=(source,)),), 3.5)
 
 
-def _versions(spoken: Sequence[Said]) -> Iterator[Candidate]:
+def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """Products with one version throughout; one that was given two is passed over."""
     known: dict[str, dict[str, Source]] = {}
     for one in spoken:

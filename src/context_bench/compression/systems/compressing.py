@@ -16,10 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.compressors._messages import check_limit
-from context_bench.compression.compressors.full import Full
-from context_bench.compression.compressors.none import NoContext
-from context_bench.compression.probes.example import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe
@@ -29,6 +26,7 @@ from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
+from context_bench.systems.context import check_limit, leaves
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.conversation import ChatMessage, message_text
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
@@ -37,7 +35,7 @@ from context_bench.wire.violations import compare_requests
 
 @dataclass(slots=True)
 class Made:
-    """What became of a prefix: the messages in its place, what it came to, and the calls that it took. `error`: why there is nothing."""
+    """A compressed prefix: the messages in its place, their size, and the calls that it took. `error`: the reason if there is none."""
 
     messages: list[ChatMessage] = field(default_factory=list)
     tokens_before: int = 0
@@ -99,7 +97,7 @@ class Compressing:
         self._twin = False
 
     def fingerprint(self) -> dict[str, Any]:
-        """What compressions and answers depend on."""
+        """The settings on which compressions and answers depend."""
         return {
             "class": "Compressing",
             "compressor": calling.fingerprint(self.compressor),
@@ -145,7 +143,7 @@ class Compressing:
         return {**example, **output, "facts": {**facts, "compress_seconds": made.seconds}}
 
     def _text(self, made: Made) -> str:
-        """What stands in the prefix's place, as text; of a compressor of texts, the text that it made."""
+        """The replacement of the prefix, as text; of a compressor of texts, the text that it made."""
         spoken = _spoken(made.messages)
         flat = getattr(self.compressor, "of_text", False) and len(spoken) == 1
         return message_text(spoken[0]) if flat else rendered(spoken)
@@ -235,9 +233,9 @@ class Compressing:
 
     @property
     def _claims(self) -> bool:
-        """Whether it is an arm of its own whose compressor says that the same messages give the same result."""
+        """True for an arm of its own whose compressor declares that the same messages give the same result."""
         claims = bool(getattr(self.compressor, "deterministic", False))
-        return claims and self.partner is None and not isinstance(self.compressor, Full | NoContext)
+        return claims and self.partner is None and leaves(self.compressor) is None
 
     async def _steady(self, prefix: list[ChatMessage], tail: list[ChatMessage], budget: int | None, example: Example) -> dict[str, float]:
         """`determinism`: 1 if two cold compressions are equal to the byte; `idempotence`: 1 if compressing the result changes nothing."""
@@ -247,8 +245,8 @@ class Compressing:
 
     @property
     def ignores_budget(self) -> bool:
-        """Whether the compressor has a size of its own (passthrough, nothing)."""
-        return bool(getattr(self.compressor, "ignores_budget", False)) or isinstance(self.compressor, Full | NoContext)
+        """True if the compressor has a size of its own (passthrough, nothing)."""
+        return bool(getattr(self.compressor, "ignores_budget", False)) or leaves(self.compressor) is not None
 
     async def _one(
         self, prefix: list[ChatMessage], tail: list[ChatMessage], state: Any, budget: int | None, example: Example
@@ -314,7 +312,7 @@ def _spoken(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _violations(prefix: Sequence[ChatMessage], tail: Sequence[ChatMessage], held: Sequence[ChatMessage]) -> list[str]:
-    """What is wrong with the conversation that a provider would get now, and was not before."""
+    """Faults of the conversation that a provider would get now, and that it did not have before."""
     sent, received = _request([*prefix, *tail]), _request([*held, *tail])
     broken = {"orphan_tool_result", "unanswered_tool_call", "system_role_lost", "tool_arguments_changed"}
     return sorted({str(one.kind) for one in compare_requests(sent, received)} & broken)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.compression.probes.example import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
 from context_bench.compression.systems.compressing import Compressing, parted
 from context_bench.core.errors import NoBudget
 from context_bench.core.protocols import Compressor, Prices
@@ -22,7 +22,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import ShapedRequest
-from context_bench.systems._conversing import connector
+from context_bench.systems.shared import connector
 from context_bench.transcripts.session import WIRE_HEADERS
 from context_bench.wire.alignment import align
 from context_bench.wire.apis.read import Reply, parse_request
@@ -84,7 +84,7 @@ class Conversing:
     async def aprocess(self, example: Example) -> Example:
         """The same, async. Raises `core.errors.SystemFailed` classes."""
         reply = await self._client.send(self.shaped(example), counter=counter_for(self.model))
-        return {**example, **_told(reply)}
+        return {**example, **_answer_of(reply)}
 
     def shaped(self, example: Example) -> ShapedRequest:
         """The request that `process(example)` sends."""
@@ -114,7 +114,7 @@ class Conversing:
 class ThroughProxy(Conversing):
     """A proxy under test. Each probe is one request, in a conversation of its own: the whole session, then the question.
 
-    What became of the part before the point is known once the tap has seen it (`behind`). `clean`: how the tap rewrites what it keeps of a
+    What became of the part before the point is known once the tap has seen it (`after_capture`). `clean`: how the tap rewrites what it keeps of a
     body (keys are masked there), so that both sides are compared alike. The other arguments are those of `Conversing`.
     """
 
@@ -128,7 +128,7 @@ class ThroughProxy(Conversing):
             return await super().aprocess(example)
         counter = counter_for(self.model)
         reply = await self._client.send(self.shaped(example), counter=counter)
-        said = _told(reply)
+        said = _answer_of(reply)
         facts = {
             "tokens_before": tokens_of(_prefix(example), counter),
             "answer_tokens": counter.count(said["response"]),
@@ -149,8 +149,8 @@ class ThroughProxy(Conversing):
         head, _ = parted(messages)
         return super().shaped(_asked(example, [*head, *messages[max(len(head), example["points"][-1]) :]]))
 
-    def behind(self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
-        """What is known of an answer only when the tap has seen it: `context_tokens` (also `tokens_after` in `metadata`), the size of what
+    def after_capture(self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
+        """Facts of an answer that only the tap's records hold: `context_tokens` (also `tokens_after` in `metadata`), the size of what
         is left of the part before the point; `wire` (`violations` by kind); `output`
         (`context`: what the model got in the place of what stood before the point).
         """
@@ -198,7 +198,7 @@ class SizedByProxy(Compressing):
         self.name = f"{self.compressor.name}@{partner}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What compressions and answers depend on."""
+        """The settings on which compressions and answers depend."""
         return {**super().fingerprint(), "class": "SizedByProxy", "matches": self.matches}
 
     async def made(self, example: Example) -> Any:
@@ -230,11 +230,11 @@ def _spoken(message: WireMessage) -> ChatMessage:
     return {"role": message.role, "content": message.text, **({"tool_calls": calls} if calls else {})}
 
 
-def _told(reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"response": reply.text or ""}
+def _answer_of(reply: Reply) -> dict[str, Any]:
+    answer: dict[str, Any] = {"response": reply.text or ""}
     if reply.finish_reason is not None:
-        told["finish_reason"] = reply.finish_reason
+        answer["finish_reason"] = reply.finish_reason
     if reply.usage is not None:
         counts = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens}
-        told["api_usage"] = {name: count for name, count in counts.items() if count is not None}
-    return told
+        answer["api_usage"] = {name: count for name, count in counts.items() if count is not None}
+    return answer

@@ -1,32 +1,37 @@
-"""A reader that asks no model: the sentences of the conversation that share the question's words are its answer.
+"""A reader without a model: it answers with the sentences of the conversation that share the question's words.
 
-It is deterministic and blind to meaning. That is enough to tell what a compressor left and what it did not, and nothing more. What calls
-did is told in words first, in the question's language: which files they created, changed, deleted and read, which commands failed and with
-what, how the tests last ended, what the last todo list leaves open, what the user asked for last. It sees only the messages that it is
-shown; for what a call does it uses the rules of `logs.sessions`, which probes are made with too, so that it is at home with them.
+It is deterministic and blind to meaning. It shows the difference between compressors and nothing more. Actions of calls are put into
+words first, in the question's language: files created, changed, deleted and read, failed commands and their errors, the end of the last
+test run, open items of the last todo list, the last request of the user. The reader sees only the messages that it is given. It uses
+the rules of `session_rules` for calls; probes are made with the same rules, so it does well on them.
+
+`SentenceModel` is the same reader behind a proxy or a tap, where no money may be spent and each answer must be repeatable.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from context_bench.compression.compressors._pieces import sentences
 from context_bench.compression.compressors.bm25 import bm25_scores
-from context_bench.compression.probes.example import unrendered
-from context_bench.compression.session_rules.asking import language_of
-from context_bench.compression.session_rules.changes import changes
+from context_bench.compression.compressors.texts import sentences
+from context_bench.compression.probe import unrendered
+from context_bench.compression.session_rules.artifacts import artifact_ledger, changes
 from context_bench.compression.session_rules.facts import facts, runs
-from context_bench.compression.session_rules.ledger import artifact_ledger
-from context_bench.compression.session_rules.openwork import open_work
+from context_bench.compression.session_rules.open_tasks import open_work
+from context_bench.compression.session_rules.utterances import language_of
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
-from context_bench.wire.conversation import ChatMessage, message_text
+from context_bench.llm.echo import counted
+from context_bench.wire.apis.shared import Reply
+from context_bench.wire.conversation import ChatMessage, call_of, message_text
+from context_bench.wire.request import WireMessage, WireRequest
 
 NOTHING = "Not mentioned."
 _LONGEST = 400  # characters of one sentence of the answer
@@ -72,7 +77,7 @@ class SentenceReader:
         return {**example, "response": "\n".join(found[at][:_LONGEST] for at in sorted(chosen)) or NOTHING}
 
     def fingerprint(self) -> dict[str, Any]:
-        """What answers depend on."""
+        """The settings on which answers depend."""
         return {"class": "SentenceReader", "version": 3, "most": self.most, "share": self.share}
 
     def _read(self, example: Example, question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -87,7 +92,7 @@ class SentenceReader:
 def _of_messages(text: str, language: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     messages = [each for message in json.loads(text) for each in _as_messages(message)]
     said = dict.fromkeys(piece for message in messages for piece in _pieces(message_text(message)))
-    return tuple(dict.fromkeys(_told(messages, language))), tuple(said)
+    return tuple(dict.fromkeys(_call_sentences(messages, language))), tuple(said)
 
 
 def _as_messages(message: ChatMessage) -> list[ChatMessage]:
@@ -104,8 +109,8 @@ def _words() -> dict[str, dict[str, str]]:
     return tomllib.loads(files("context_bench.compression.systems").joinpath("told.toml").read_text("utf-8"))
 
 
-def _told(messages: Sequence[ChatMessage], language: str) -> Iterator[str]:
-    """What calls and their results did, in words: one sentence for each file, command and item."""
+def _call_sentences(messages: Sequence[ChatMessage], language: str) -> Iterator[str]:
+    """The effects of calls, in words: one sentence for each file, command and item."""
     words = _words().get(language, _words()["en"])
     ledger = artifact_ledger(messages)
     for state in _STATES:
@@ -127,3 +132,55 @@ def _told(messages: Sequence[ChatMessage], language: str) -> Iterator[str]:
             yield words["failed"].format(one.truth, one.fill[0].strip("`"))
         elif one.key in ("value", "current"):
             yield words["value"].format(one.fill[0], one.truth.rsplit("= ", 1)[-1])
+
+
+class SentenceModel:
+    """A responder for `llm.servers.ModelServer`: the last text of the request is the question, everything before it is read."""
+
+    name = "sentence"
+
+    def __init__(self) -> None:
+        self._reader = SentenceReader()
+
+    async def reply(self, request: WireRequest, headers: Mapping[str, str]) -> Reply:
+        """The sentences that fit the question best; `usage` is our own exact count."""
+        return await asyncio.to_thread(self._answer, request)
+
+    async def models(self) -> list[str]:
+        """One model."""
+        return [self.name]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The settings on which answers depend."""
+        return {"responder": "sentence", **self._reader.fingerprint()}
+
+    def _answer(self, request: WireRequest) -> Reply:
+        *read, question = [*_turns(request)] or [{"role": "user", "content": ""}]
+        found = self._reader.process({"question": question["content"], "turns": [*read, question]})
+        reply = Reply(text=found["response"], finish_reason="stop", model=request.model)
+        reply.usage = counted(reply, request)
+        return reply
+
+
+def _turns(request: WireRequest) -> list[ChatMessage]:
+    """The request as chat messages. What ends in several texts (tail and question in one message of the user) ends in the last one."""
+    turns = [_turn(message, _texts(message)) for message in request.messages]
+    while turns and not turns[-1]["content"] and not turns[-1].get("tool_calls"):
+        turns.pop()
+    if turns and len(texts := _texts(request.messages[len(turns) - 1])) > 1:
+        last = request.messages[len(turns) - 1]
+        turns[-1:] = [_turn(last, texts[:-1]), {"role": last.role, "content": texts[-1]}]
+    return turns
+
+
+def _texts(message: WireMessage) -> list[str]:
+    return [part.text for part in message.parts if part.text and part.kind != "reasoning"]
+
+
+def _turn(message: WireMessage, texts: list[str]) -> ChatMessage:
+    turn: ChatMessage = {"role": message.role, "content": "\n".join(texts)}
+    if message.tool_calls:
+        turn["tool_calls"] = [call_of(call.get("id"), call.get("name"), call.get("arguments")) for call in message.tool_calls]
+    if message.tool_call_id:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn

@@ -11,7 +11,7 @@ from context_bench.core.grouping import by_size
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import counter_for
 from context_bench.memory.protocol import Item, Receipt
-from context_bench.systems._model import OfModel
+from context_bench.systems.shared import OfModel
 
 
 class Written(OfModel):

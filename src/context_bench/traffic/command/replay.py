@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +44,13 @@ PASSTHROUGH = ("full", "full#2")
 def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
     """Replay and report; returns the exit code. `then` is given the result."""
     return interrupts.run(_replay(_completed(options), then))
+
+
+def replay_from(fields: Mapping[str, Any], then: Callable[[Any], None] | None = None) -> int:
+    """`replay_sessions` with options by name, for commands of other families."""
+    from context_bench.session.flags import read_options
+
+    return replay_sessions(read_options(dict(fields), None, ReplayOptions), then)
 
 
 def _completed(options: ReplayOptions) -> ReplayOptions:
@@ -104,7 +111,7 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
 
 def _sessions(options: ReplayOptions, skipped: Any) -> Any:
     from context_bench.datasets.recorded import RecordedSessions
-    from context_bench.systems._rewire import WIRES
+    from context_bench.systems.shared import WIRES
 
     wire = WIRES[options.wire] if options.wire else None
     return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)

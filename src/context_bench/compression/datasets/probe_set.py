@@ -1,13 +1,13 @@
-"""Probes that a model writes: it sees only what was taken away, and every answer must stand there word for word.
+"""Probes of a run, from recorded sessions as a command line names them; found by rules, or written by a model.
 
 ```python
 writer = ModelProbes("http://127.0.0.1:8000", "some-model")
-probes = writer(point)          # a list of core.probes.Probe
+probes = writer(point)          # a list of compression.probe.Probe
 writer.counts                   # {"kept": 5, "span not found": 2, …}
 ```
 
-What a model says it read is checked against the messages: a probe whose quotes are not found verbatim in the messages it names is thrown
-away and counted. So a model may choose what is asked, and never what is true.
+A model sees only the part that was taken away. Each quote of its answer is checked: a probe whose quotes are not found verbatim in the
+messages it names is thrown away and counted. So a model may choose the question, and never the truth.
 """
 
 from __future__ import annotations
@@ -17,19 +17,31 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.compression.atom_grade import Said
-from context_bench.compression.datasets.generating import visible_without
-from context_bench.compression.probes.example import packed, rendered
-from context_bench.compression.probes.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
+from context_bench.compression.datasets.generating import compression_points, generate_probes, visible_share, visible_without
+from context_bench.compression.evaluators.probe_atoms import SearchableText
+from context_bench.compression.probe import (
+    DATASET,
+    PROBE_TYPES,
+    CompressionPoint,
+    Probe,
+    ProbeAtom,
+    ProbeType,
+    Source,
+    example_of,
+    packed,
+    rendered,
+)
 from context_bench.core.errors import BadInput
 from context_bench.core.grouping import by_size
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.core.records import Call
+from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for
+from context_bench.datasets.recorded import RecordedSessions
+from context_bench.transcripts.session import Session
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -76,7 +88,7 @@ class ModelProbes:
         self.counts: Counter[str] = Counter()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is asked depends on this; no key."""
+        """The settings on which the questions depend; no key."""
         return {"model": self.model, "most": self.most, "part_tokens": self.part_tokens, "rules": stable_hash(_RULES, 12)}
 
     def __call__(self, point: CompressionPoint) -> list[Probe]:
@@ -129,7 +141,7 @@ class ModelProbes:
         return rows[: self.most]
 
 
-def _checked(row: Any, point: CompressionPoint, visible: Said) -> Probe | str:
+def _checked(row: Any, point: CompressionPoint, visible: SearchableText) -> Probe | str:
     """The probe of one row of a reply, or why it is none."""
     if not isinstance(row, Mapping) or row.get("type") not in PROBE_TYPES or not isinstance(row.get("question"), str):
         return "no type or no question"
@@ -140,7 +152,7 @@ def _checked(row: Any, point: CompressionPoint, visible: Said) -> Probe | str:
     atoms = [atom for atom in found if atom is not None]
     if len(atoms) < len(found):
         return "span not found"
-    asked = Said(row["question"])
+    asked = SearchableText(row["question"])
     if any(asked.names(atom) for atom in atoms):
         return "question holds its answer"
     if row["type"] == "recall" and any(visible.names(atom) for atom in atoms):
@@ -170,3 +182,111 @@ def _parts(prefix: Sequence[ChatMessage], tokens: int) -> Iterator[str]:
     texts = ((number, rendered([message])) for number, message in enumerate(prefix) if message.get("role") not in SYSTEM_ROLES)
     pieces = (counter.truncate(f"[{number}] {text}", tokens) for number, text in texts if text)
     return ("\n\n".join(part) for part in by_size(pieces, counter.count, tokens))
+
+
+#: A probe of whose facts more than this share is still to be seen without the prefix shows nothing.
+KNOWN = 0.4
+
+
+@dataclass(slots=True)
+class ProbeSet:
+    """Probes of sessions, ready to be run: has what `LoadedDataset` has. Made at once, so that nothing to ask is said at once.
+
+    `drift`: the points of a session are compressed one after the other, and the probes of the first are asked after each. `replicates`:
+    so many compressions of each point. `only`: keep probes with these ids (those a first pass found answerable). `writer`: a model that
+    writes probes besides those of the rules, or (`structured` false) in their place.
+    """
+
+    sources: RecordedSessions
+    points: str = "fraction:0.75"
+    window: int | None = None
+    most: Mapping[ProbeType, int] | None = None
+    types: Sequence[str] = ()
+    drift: bool = False
+    replicates: int = 1
+    only: frozenset[str] | None = None
+    structured: bool = True
+    writer: ModelProbes | None = None
+    evaluators: list[str] = field(default_factory=lambda: ["probe_atoms"])
+    has_context: bool = True
+    _examples: list[Example] = field(init=False, default_factory=list)
+    _counts: Counter[str] = field(init=False, default_factory=Counter)
+    _types: Counter[str] = field(init=False, default_factory=Counter)
+    _hashes: dict[str, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, session in self.sources.sessions():
+            self._add(name, session)
+        if not self._examples:
+            raise BadInput(
+                f"no probes in {self.sources.name} at {self.points}: {self._counts['sessions']} sessions, {self._counts['points']} "
+                "compression points; try other --points, or sessions in which files, errors or decisions occur"
+            )
+
+    @property
+    def name(self) -> str:
+        """The sessions as they were named."""
+        return self.sources.name
+
+    base = name
+
+    def examples(self) -> Iterator[Example]:
+        """One example per probe, compression and cycle; all of a group stand together."""
+        yield from self._examples
+
+    def manifest(self) -> dict[str, Any]:
+        """Counts of probes by subject, and of those left out by reason."""
+        return {
+            "name": self.name,
+            "dataset": DATASET,
+            "evaluators": self.evaluators,
+            "has_context": True,
+            "points": self.points,
+            "window": self.window,
+            "drift": self.drift,
+            "replicates": self.replicates,
+            "made_by": [*(["structured"] if self.structured else []), *([self.writer.fingerprint()] if self.writer else [])],
+            "written": dict(self.writer.counts) if self.writer else {},
+            "counts": dict(self._counts),
+            "types": dict(self._types),
+            "sessions": self._hashes,
+        }
+
+    def _add(self, name: str, session: Session) -> None:
+        self._counts["sessions"] += 1
+        text = packed(session.messages)
+        self._hashes[name] = hash_text(text, 12)
+        found = compression_points(session, self.points, window=self.window)
+        self._counts["points"] += len(found)
+        cwd = session.meta.get("cwd")
+        if self.drift and found:
+            probes = self._probes(name, found[0], cwd)
+            for last in range(1, len(found) + 1):
+                self._put(name, text, probes, [point.index for point in found[:last]])
+            return
+        for point in found:
+            self._put(name, text, self._probes(name, point, cwd), [point.index])
+
+    def _probes(self, name: str, point: CompressionPoint, cwd: str | None) -> list[Probe]:
+        made = generate_probes(point, cwd=cwd, most=dict(self.most) if self.most else None) if self.structured else []
+        made += self.writer(point) if self.writer else []
+        wanted = [probe for probe in made if not self.types or probe.type in self.types]
+        kept = [probe for probe, share in zip(wanted, visible_share(wanted, point), strict=True) if share <= KNOWN]
+        self._counts["still visible, left out"] += len(wanted) - len(kept)
+        self._counts["points without a probe"] += not kept
+        named = [
+            Probe(f"{name}@{point.index}#{p.id.rsplit('#', 1)[-1]}", p.type, p.question, p.ground_truth, p.atoms, p.made_by) for p in kept
+        ]
+        chosen = [probe for probe in named if self.only is None or probe.id in self.only]
+        self._counts["not answerable, left out"] += len(named) - len(chosen)
+        return chosen
+
+    def _put(self, name: str, text: str, probes: Sequence[Probe], points: list[int]) -> None:
+        place = "+".join(map(str, points))
+        for replicate in range(1, self.replicates + 1):
+            group = f"{name}@{place}" + (f"/{replicate}" if self.replicates > 1 else "")
+            for probe in probes:
+                example = example_of(probe, session=text, group=group, cluster=name, points=points)
+                self._examples.append(example if replicate == 1 else {**example, "id": f"{example['id']}/{replicate}"})
+                self._types[probe.type] += 1
+        self._counts["probes"] = len(self._examples)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from context_bench.compression.probes.probe import ProbeAtom
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.probe import ProbeAtom
+from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.wire.conversation import ChatMessage
 
 _IN = r"(?:[^.;:!?\n,—]|[.:,](?=\S))"  # within a clause; a point or comma inside of a name does not end it
@@ -62,7 +62,6 @@ _ARABIC = (re.compile(r"(?P<chosen>[^.؛:؟\n]{3,120}?)\s+بدلاً? من\s+(?P
 _BEST_AR = re.compile(
     r"(?P<rejected>[^.؛:؟\n،]{4,60}?)\s+يمنع[^.]{0,60}لكن(?P<why>[^.؛؟\n]{8,160})\.\s*الأفضل\s+(?P<chosen>[^.؛:؟\n]{4,80})"
 )
-
 _EDGES = " ,;:—–-\"'()"
 _SUBJECT = re.compile(
     r"^(?:it\s+(?:uses|takes|keeps|needs|has)\s+)?(?:(?:and|but|so|then|now|instead|also|for (?:this|that))\s*,?\s+)*"
@@ -84,7 +83,7 @@ _LONGEST = 1200
 
 def decisions(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
     """Sentences of the user and the assistant that name a choice together with what was left, or with the reason."""
-    for one in said(prefix, "user", "assistant"):
+    for one in utterances(prefix, "user", "assistant"):
         pieces = list(one.sentences())
         for number, (sentence, start) in enumerate(pieces):
             if len(sentence) > _LONGEST:
@@ -94,7 +93,7 @@ def decisions(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
                 yield found
 
 
-def _choice(one: Said, sentence: str, start: int) -> Candidate | None:
+def _choice(one: Utterance, sentence: str, start: int) -> Candidate | None:
     hit = _AGAINST.search(sentence)
     if hit is not None and hit.start() > 2:
         chosen = _clause(sentence[: hit.start()])
@@ -108,7 +107,7 @@ def _choice(one: Said, sentence: str, start: int) -> Candidate | None:
     return None
 
 
-def _advice(one: Said, rest: str, start: int) -> Candidate | None:
+def _advice(one: Utterance, rest: str, start: int) -> Candidate | None:
     """Advice against something, with what is done instead in what follows."""
     first = min((end for mark in (". ", "。", ": ", "，") if (end := rest.find(mark)) > 0), default=len(rest))
     for against, better in ((_ADVISED, None), (_VON, _STATTDESSEN), (_CHINESE[1], _BEST_ZH), (_BEST_AR, _BEST_AR)):
@@ -133,7 +132,7 @@ def _clause(text: str) -> str:
     return last if len(last.split()) >= 3 or len(parts) == 1 else f"{parts[-2]} {last}"
 
 
-def _made(one: Said, whole: str, start: int, chosen: str | None, rejected: str | None, why: str | None) -> Candidate | None:
+def _made(one: Utterance, whole: str, start: int, chosen: str | None, rejected: str | None, why: str | None) -> Candidate | None:
     taken, left, reason = _named(chosen), _phrase(rejected, _ARTICLE), _phrase(why, None)
     if not taken or _LITTLE.match(taken) or (left[:1].isdigit() and not reason):
         return None
@@ -158,6 +157,6 @@ def _phrase(text: str | None, head: re.Pattern[str] | None) -> str:
     return (head.sub("", bare, count=1) if head else bare).strip(_EDGES)
 
 
-def _atom(one: Said, whole: str, start: int, phrase: str, weight: float) -> ProbeAtom:
+def _atom(one: Utterance, whole: str, start: int, phrase: str, weight: float) -> ProbeAtom:
     at = start + max(0, whole.find(phrase))
     return ProbeAtom(phrase, kind="decision", sources=(one.source(at, at + len(phrase)),), weight=weight)

@@ -11,12 +11,9 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from context_bench.compression.compressors import COMPRESSORS
-from context_bench.compression.compressors._messages import texts_of
-from context_bench.compression.compressors._simple import as_compressor
-from context_bench.compression.compressors.full import Full
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, Failed, describe
+from context_bench.core.families import offered
 from context_bench.core.jsontext import MOST_BYTES, load_body
 from context_bench.core.keys import stable_hash
 from context_bench.core.plugins import build
@@ -28,7 +25,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Answer, Hop, Request
-from context_bench.systems.context import WIRES, Context, Slot, context_of, with_context
+from context_bench.systems.context import WIRES, RequestContext, Slot, context_of, leaves, texts_of, with_context
 from context_bench.wire.apis.read import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.request import WireRequest
@@ -94,7 +91,7 @@ class Served:
     async def _change(self, request: Request) -> Request | Answer:
         if self._key is not None:
             request = request.with_headers(with_key(request.headers, self._key, request.wire))
-        if isinstance(self.plugin, Full) or request.wire not in WIRES:
+        if leaves(self.plugin) == "everything" or request.wire not in WIRES:
             return request
         body = _Body(request.wire, request.raw, request.headers.get("Content-Encoding", ""))
         if not body.coding and len(body.raw) > MOST_BYTES:
@@ -116,7 +113,7 @@ class Served:
 
     async def _made(self, found: _Found, body: _Body, *, large: bool) -> bytes | Answer | _Fault | None:
         made = await _shortened(self.plugin, found)
-        if isinstance(made, Answered):
+        if isinstance(made, OwnAnswer):
             request: WireRequest = await self._do("parsed", body, large=large)
             return _rendered(made, request)
         if isinstance(made, _Fault) or made == [slot.text for slot in found.context.slots]:
@@ -141,7 +138,7 @@ class Served:
 def _movable(plugin: Any) -> bool:
     """True for our own compressors without a model: a copy in another process does just the same."""
     own = f"{type(plugin).__module__}:{type(plugin).__name__}"
-    return own in COMPRESSORS.values() and own != COMPRESSORS["extractive"]
+    return own in offered("compressors").values() and not getattr(plugin, "loads_weights", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ class _Body:
 class _Found:
     """The context of a request, and the model that is asked."""
 
-    context: Context
+    context: RequestContext
     model: str | None
 
 
@@ -219,7 +216,7 @@ class _Texts:
         return None if made == [slot.text for slot in slots] else self.replaced((body, slots, made))
 
 
-async def _shortened(plugin: Any, found: _Found) -> list[str] | Answered | _Fault:
+async def _shortened(plugin: Any, found: _Found) -> list[str] | OwnAnswer | _Fault:
     try:
         if not calling.method(plugin, "compress"):
             return await _processed(plugin, found.context)
@@ -235,11 +232,11 @@ def _plugin(spec: Spec) -> Any:
     def accepts(made: Any) -> bool:
         return bool(calling.method(made, "compress") or calling.method(made, "process", "aprocess"))
 
-    made = build("system", spec, COMPRESSORS, accepts) if isinstance(spec, str) else spec
+    made = build("system", spec, offered("compressors"), accepts) if isinstance(spec, str) else spec
     if not accepts(made):
         raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
     if calling.method(made, "compress"):
-        return as_compressor(made)
+        return offered("compressor_of")(made)
     calling.check("system", made)
     return made
 
@@ -265,28 +262,28 @@ async def compress_texts(
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class OwnAnswer:
     """A system answered by itself."""
 
     text: str
     usage: Usage | None = None
 
 
-async def _processed(system: Any, context: Context) -> list[str] | Answered:
+async def _processed(system: Any, context: RequestContext) -> list[str] | OwnAnswer:
     """Each text of context through the system on its own; one that answers gets all of it at once."""
     texts: list[str] = []
     for slot in context.slots:
         made = await _one(system, slot, context.question)
-        if isinstance(made, Answered):
+        if isinstance(made, OwnAnswer):
             if len(context.slots) == 1:
                 return made
             whole = await _one(system, Slot((), "user", context.text), context.question)
-            return whole if isinstance(whole, Answered) else made
+            return whole if isinstance(whole, OwnAnswer) else made
         texts.append(made)
     return texts
 
 
-async def _one(system: Any, slot: Slot, question: str) -> str | Answered:
+async def _one(system: Any, slot: Slot, question: str) -> str | OwnAnswer:
     example = {"id": stable_hash([slot.text, question], 16), "context": slot.text, "question": question}
     process = calling.method(system, "aprocess", "process")
     assert process is not None
@@ -297,13 +294,13 @@ async def _one(system: Any, slot: Slot, question: str) -> str | Answered:
     if isinstance(context, str) and context != slot.text:
         return context
     if isinstance(response, str):
-        return Answered(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
+        return OwnAnswer(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
     if context is None:
         raise TypeError(f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}")
     return slot.text
 
 
-def _rendered(made: Answered, request: WireRequest) -> Answer:
+def _rendered(made: OwnAnswer, request: WireRequest) -> Answer:
     reply = Reply(text=made.text, finish_reason="stop", usage=made.usage, model=request.model)
     if request.stream:
         return Answer(render_stream(request.wire, reply, request), content_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""Compressors whose packages live in environments of their own: one process for one compression, with nothing of ours in it."""
+"""Compressors whose packages live in environments of their own: one process for one compression, with none of our code in it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.compression.compressors._messages import Messages
-from context_bench.compression.compressors._results import result_of
-from context_bench.compression.probes.example import tokens_of
+from context_bench.compression.compressors.texts import Messages, result_of
+from context_bench.compression.probe import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused
 from context_bench.core.ledger import current_ledger
@@ -45,14 +44,14 @@ class VendorCompressor:
         self._relay, self._asked_model, self._key = relay, model, api_key
 
     def fingerprint(self) -> dict[str, Any]:
-        """What comes of it depends on this: the package's version, the options, the model, no key."""
+        """The settings on which its results depend: the package's version, the options, the model, no key."""
         told = {"package": self.vendor.package, "version": self.version, "options": self._options, "model": self._asked_model}
         return {"class": type(self).__name__, **told}
 
     def compress(
         self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        """What the package makes of the messages."""
+        """The package's result for the messages."""
         counter = counter_for()
         before = tokens_of(prefix, counter)
         if not prefix:

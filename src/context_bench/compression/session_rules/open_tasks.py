@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.compression.probes.probe import ProbeAtom, Source
+from context_bench.compression.probe import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
-from context_bench.compression.session_rules.saying import Candidate, Said, candidate, said
+from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
@@ -54,9 +54,9 @@ _DONE = frozenset({"completed", "done", "finished", "cancelled", "canceled", "cl
 
 
 def open_work(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
-    """What is left to do at the end of the messages: by the last list or what was said since, by tests, by the user's last word."""
+    """Open work at the end of the messages: by the last list or what was said since, by tests, by the user's last word."""
     listed, at = _todo_atoms(prefix)
-    told, since = _told(prefix)
+    told, since = _open_items(prefix)
     if told and since > at:
         yield candidate("continuation", "next", (), "; ".join(a.text for a in told), told, 0.5)
     elif listed:
@@ -95,26 +95,26 @@ def _done(prefix: Sequence[ChatMessage], at: int) -> tuple[ProbeAtom, ...]:
 
 def _task(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
     """The sentences of the user's first message, if it is short enough to be asked for."""
-    one = next(iter(said(prefix, "user")), None)
+    one = next(iter(utterances(prefix, "user")), None)
     if one is None or len(one.text) > _LONG_TASK:
         return ()
     return tuple(ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one))
 
 
-def _wanted(one: Said) -> list[tuple[str, int]]:
+def _wanted(one: Utterance) -> list[tuple[str, int]]:
     pieces = [(text, start) for text, start in one.sentences() if 4 <= len(text.split()) + text.count("，") <= 40 and len(text) <= 300]
     return [(text, start) for text, start in pieces if not _PRAISE.match(text)][:4]
 
 
 def _changed_since(prefix: Sequence[ChatMessage], at: int) -> bool:
-    """Whether something was done beside or after message `at`: then nobody knows what of it is done by now."""
+    """True if something was done beside or after message `at`: then nobody knows which of its items are done by now."""
     calls = [call for message in prefix[at:] for call in tool_calls_of(message)]
     return any(not _LIST.search(str(call["name"])) and not _LOOKS.search(str(call["name"])) for call in calls)
 
 
 def _request(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
     """The sentences of the user's last message, where the assistant has not ended its turn since."""
-    for one in reversed(said(prefix, "user", "assistant")):
+    for one in reversed(utterances(prefix, "user", "assistant")):
         if one.role == "assistant":
             if not tool_calls_of(prefix[one.at]):
                 return ()
@@ -143,16 +143,16 @@ def _short(text: str) -> tuple[str, ...]:
     return (bare,) if bare and bare != text and len(bare) >= 4 else ()
 
 
-def _told(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], int]:
-    """What the last text of the assistant that speaks of it says is left, and where; nothing where files were worked on after it."""
-    for one in reversed(said(prefix, "assistant")):
+def _open_items(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], int]:
+    """Open items of the assistant's last text that lists some, with their places; none where files were worked on after it."""
+    for one in reversed(utterances(prefix, "assistant")):
         found = [atom for sentence, start in one.sentences() for atom in _left(one, sentence, start)]
         if found:
             return (() if _changed_since(prefix, one.at + 1) else tuple(found)), one.at
     return (), -1
 
 
-def _left(one: Said, sentence: str, start: int) -> Iterator[ProbeAtom]:
+def _left(one: Utterance, sentence: str, start: int) -> Iterator[ProbeAtom]:
     hit = _LEFT.search(sentence)
     if hit is None:
         return

@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from context_bench.compression.compressors import COMPRESSORS, compressor_of
-from context_bench.compression.compressors._messages import check_limit
-from context_bench.compression.systems.serve import compress_texts
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget
-from context_bench.core.families import built_in_names
+from context_bench.core.families import built_in_names, offered
 from context_bench.core.ledger import current_ledger
 from context_bench.core.plugins import build, parse_spec
 from context_bench.core.protocols import Compressor, Prices
@@ -24,10 +21,18 @@ from context_bench.core.registry import registry
 from context_bench.core.roles import CANDIDATE, ArmRole, control_role
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
-from context_bench.systems.context import split_question
+from context_bench.systems.context import check_limit, split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
+from context_bench.systems.serve import compress_texts
 
-__all__ = ["SYSTEMS", "Control", "Read", "compressor_of", "system_of", "system_role"]
+__all__ = [
+    "SYSTEMS",
+    "Control",
+    "Read",
+    "compressor_of",
+    "system_of",
+    "system_role",
+]
 
 #: What `--system NAME` finds without being registered.
 SYSTEMS: dict[str, str] = {
@@ -35,6 +40,12 @@ SYSTEMS: dict[str, str] = {
     "openai_proxy": "context_bench.systems.openai_proxy:OpenAIProxy",
     "claude_cli": "context_bench.systems.claude_cli:ClaudeCLI",
 }
+
+
+def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
+    """The compressor that `spec` names, as the family of compressors makes it; `options` are added to its own."""
+    compressor: Compressor = offered("compressor_of")(spec, **options)
+    return compressor
 
 
 class Control:
@@ -72,11 +83,11 @@ class Control:
 
     @property
     def prices(self) -> Prices | None:
-        """What tokens cost."""
+        """The prices of tokens."""
         return self.inner.prices
 
     def process(self, example: Example) -> Example:
-        """What the inner system returns, with the shortened `context` and `compressed` (tokens before and after)."""
+        """The inner system's output, with the shortened `context` and `compressed` (tokens before and after)."""
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
@@ -152,7 +163,7 @@ class Read:
             self.process_conversation = calling.method(system, "aprocess_conversation", "process_conversation")
 
     def process(self, example: Example) -> Example:
-        """What the system made of the example; where that has no `response`, with the reader's."""
+        """The system's output for the example; where that has no `response`, with the reader's."""
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
@@ -164,7 +175,7 @@ class Read:
         return await self.inner.aprocess({**made, "compressed": self._size(example, made)})
 
     async def made(self, example: Example) -> Mapping[str, Any]:
-        """What the system itself makes of an example, before anybody reads it."""
+        """The system's own output for an example, before the reader gets it."""
         process = calling.method(self.system, "aprocess", "process")
         assert process is not None, "checked by system_of"
         made = await calling.call(process, example)
@@ -213,7 +224,7 @@ def system_role(spec: str) -> ArmRole:
     """The role of a `--system`: it is under test, but for the built-in `full`, `none` and `random_drop`, which are controls here too."""
     given = parse_spec(spec)
     own = given.scheme == "name" and any(registry.find(kind, given.target) is not None for kind in ("system", "compressor"))
-    if own or given.scheme not in ("name", "builtin") or given.target not in COMPRESSORS:
+    if own or given.scheme not in ("name", "builtin") or given.target not in offered("compressors"):
         return CANDIDATE
     ends = given.target in ("full", "none", "random_drop")
     return control_role(given.target) if ends else ArmRole(kind=given.target)

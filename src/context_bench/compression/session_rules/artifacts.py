@@ -1,13 +1,20 @@
-"""What a session did to files: created, modified, deleted, only read. From parsed tool calls and shell commands, never from prose."""
+"""Files of a session: created, modified, deleted or only read; the names that edits brought in; the first steps after a compression.
+
+Taken from parsed tool calls and shell commands, never from prose. `resumed` counts the calls that read again after a compression and the
+rounds before anything new. Only recorded continuations count: they show what *that* compression cost. A replay cannot show more.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.compression.probes.probe import Source
+from context_bench.compression.probe import ProbeAtom, Source
+from context_bench.compression.session_rules.facts import command_in
+from context_bench.compression.session_rules.utterances import Candidate, candidate
+from context_bench.core.jsontext import load_json
 from context_bench.shell.budget import Budget
 from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.traces.calls import Workspace, command_of, events_of_call, parts_of
@@ -16,7 +23,6 @@ from context_bench.transcripts.values import mapping, parsed
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
-
 _WHOLE = ("content", "file_text", "contents", "new_text")
 _OLD = ("old_string", "old_str", "oldText", "old_text", "insert_line", "start_line", "diff", "edits")
 #: Commands that add, take out or raise packages change the file that lists them.
@@ -163,7 +169,7 @@ def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[
 
 
 def _edit(call: ToolCall, path: str) -> Act:
-    """Whether an edit writes a file as a whole, changes it, or takes it away."""
+    """The kind of an edit: it writes a file as a whole, changes it, or deletes it."""
     given = mapping(call.arguments)
     patch = next((value for value in [call.arguments, *given.values()] if isinstance(value, str) and "*** " in value), "")
     for hit in _PATCHED.finditer(patch):
@@ -194,3 +200,154 @@ def _of_command(command: str, call: ToolCall, cwd: str | None, budget: Budget) -
     for pattern, name in _MANAGING:
         if pattern.search(command[:20_000]):
             yield "manifest", name
+
+
+#: Names that a line of code defines, and names that only code has.
+_DEFINED = re.compile(
+    r"\b(?:def|class|func|function|fn|struct|interface|enum|record|trait|const|module)\s+(?:\([^()\n]{0,60}\)\s*)?\"?(?:self\.)?([A-Za-z_]\w{2,60})"
+    r"|^\s*([A-Z][A-Z0-9_]{2,60})\s*=|\bit\(\s*['\"]([^'\"\n]{4,80})['\"]",
+    re.M,
+)
+_CODED = re.compile(
+    r"\b(?:[A-Za-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z][a-z0-9]+(?:[A-Z][a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+)\b"
+)
+_FILE = re.compile(r"^(?:\+\+\+ (?:b/)?|\*\*\* (?:Update|Add) File: )(\S+)")
+_OLD_TEXT = ("old_string", "old_str", "oldText")
+_NEW = ("new_string", "new_str", "newText")
+_PATH = ("file_path", "path", "filePath", "filename", "target_file")
+_MOST_NAMES = 5
+_MOST_FILES = 3
+_LONGEST = 50_000
+
+
+def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate]:
+    """Changes of the files that were changed most, by the names that came in and are still new to the file."""
+    modified = set(ledger.modified)
+    places = {form: path for path in modified for form in (path, *ledger.files[path].written)}
+    ends = {path.rsplit("/", 1)[-1]: path for path in modified}
+    brought: dict[str, dict[str, int]] = {}
+    taken: dict[str, set[str]] = {}
+    for at, message in enumerate(prefix):
+        for call in tool_calls_of(message):
+            for told, old, new in _edits(call["arguments"]):
+                written = cleaned(told) or told
+                path = places.get(written) or ends.get(written.rsplit("/", 1)[-1], "")
+                if not path or not (written in places or written.endswith("/" + path) or path.endswith("/" + written)):
+                    continue
+                before = set(_CODED.findall(old)) | set(_names(old))
+                names = list(dict.fromkeys([*_names(new), *_CODED.findall(new)]))
+                for name in names:
+                    if name not in before and name not in taken.get(path, ()):
+                        brought.setdefault(path, {}).setdefault(name, at)
+                for name in before - set(names):
+                    brought.get(path, {}).pop(name, None)
+                taken.setdefault(path, set()).update(before)
+    order = sorted(brought, key=lambda path: -len(brought[path]))
+    for rank, path in enumerate([path for path in order if brought[path]][:_MOST_FILES]):
+        found = [ProbeAtom(name, kind="identifier", sources=(Source(at),)) for name, at in list(brought[path].items())[:_MOST_NAMES]]
+        yield candidate("artifact", "changed", (f"`{path}`",), ", ".join(atom.text for atom in found), found, 2.5 + 0.1 * rank)
+
+
+def _names(text: str) -> list[str]:
+    return [next(part for part in hit.groups() if part) for hit in _DEFINED.finditer(text)]
+
+
+def _edits(arguments: str) -> Iterator[tuple[str, str, str]]:
+    """(path as written, text taken out, text put in) of a call."""
+    command = command_in(arguments)
+    patch = command if command and ("+++ " in command or "*** " in command) else None
+    given = None
+    if command is None:
+        try:
+            given = load_json(arguments)
+        except ValueError:
+            patch = arguments
+    if isinstance(given, Mapping):
+        patch = next((value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value), None)
+        path = next((given[name] for name in _PATH if isinstance(given.get(name), str)), None)
+        edits = given["edits"] if isinstance(given.get("edits"), list) else [given]
+        for edit in edits:
+            old, new = (
+                (next((edit[n] for n in names if isinstance(edit.get(n), str)), None) for names in (_OLD_TEXT, _NEW))
+                if isinstance(edit, Mapping)
+                else (None, None)
+            )
+            if path and new is not None:
+                yield path, (old or "")[:_LONGEST], new[:_LONGEST]
+    if patch:
+        yield from _patched(patch[:_LONGEST])
+
+
+def _patched(patch: str) -> Iterator[tuple[str, str, str]]:
+    path, old, new = None, [], []  # type: ignore[var-annotated]
+    for line in [*patch.split("\n"), "+++ "]:
+        found = _FILE.match(line)
+        if found or line == "+++ ":
+            if path and new:
+                yield path, "\n".join(old), "\n".join(new)
+            path, old, new = found[1] if found else None, [], []
+        elif line.startswith("+"):
+            new.append(line[1:])
+        elif line.startswith(("-", " ")):
+            old.append(line[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedCall:
+    """One tool call. `round`: the assistant message that made it. `reads`, `changes`: paths, URLs or commands it looked at or changed."""
+
+    round: int
+    reads: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """`refetches` of `calls` after the compression only read what had been read before and not been changed since. `rounds_to_resume`: the
+    rounds of tool calls before the first that read something new or changed something; `None` if none did.
+    """
+
+    refetches: int
+    calls: int
+    rounds_to_resume: int | None
+
+    @property
+    def refetch_rate(self) -> float | None:
+        """Share of the calls; `None` without any."""
+        return self.refetches / self.calls if self.calls else None
+
+
+def resumed(before: Sequence[ResumedCall], after: Sequence[ResumedCall]) -> Resumed:
+    """Count over the calls after the compression, given those before it. A call that reads nothing known is neither a refetch nor news."""
+    known: set[str] = set()
+    for move in before:
+        known = (known | set(move.reads)) - set(move.changes)
+    refetches, resumed_in = 0, None
+    rounds = list(dict.fromkeys(move.round for move in after))
+    for move in after:
+        news = bool(move.changes) or any(name not in known for name in move.reads)
+        refetches += bool(move.reads) and not news
+        if news and resumed_in is None:
+            resumed_in = rounds.index(move.round)
+        known = (known | set(move.reads)) - set(move.changes)
+    return Resumed(refetches, len(after), resumed_in)
+
+
+def actions(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[ResumedCall]:
+    """One move per tool call, in order; its round is the number of its message. Paths as the calls had them."""
+    acts: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for at, number, act, path in acts_of(messages, cwd=cwd):
+        acts.setdefault((at, number), []).append((act, path))
+    found = []
+    for at, message in enumerate(messages):
+        for number in range(len(tool_calls_of(message))):
+            own = acts.get((at, number), [])
+            reads = tuple(path for act, path in own if act == "read")
+            found.append(ResumedCall(at, reads, tuple(path for act, path in own if act not in ("read", "unread"))))
+    return found
+
+
+def resumed_at(messages: Sequence[ChatMessage], point: int, *, cwd: str | None = None) -> Resumed:
+    """The course of a recorded session after `point`: refetches, calls, and rounds before anything new (compression.md §3.6)."""
+    every = actions(messages, cwd=cwd)
+    return resumed([move for move in every if move.round < point], [move for move in every if move.round >= point])

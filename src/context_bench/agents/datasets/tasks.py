@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from context_bench.agents.datasets import folder, harbor, swe_bench
-from context_bench.agents.datasets.shapes import NotHere, Refused, Tasks
+from context_bench.agents.datasets.folder import NotHere, RefusedTask, Tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName
 from context_bench.core.records import Example
 from context_bench.datasets.readers import KINDS, rows_of
@@ -37,7 +37,7 @@ def load_tasks(spec: str | Path, *, repos: str | Path | None = None, n: int | No
         try:
             tasks.append(make())
         except NotHere as reason:
-            tasks.refused.append(Refused(name, str(reason)))
+            tasks.refused.append(RefusedTask(name, str(reason)))
     _distinct(tasks)
     if not tasks and tasks.refused:
         reasons = [f"{each.id}: {each.reason}" for each in tasks.refused[:10]]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from context_bench.compression.session_rules.moves import moves, resumed_at
+from context_bench.compression.session_rules.artifacts import actions, resumed_at
 from context_bench.datasets import sessions
 
 
@@ -25,7 +25,7 @@ def test_reading_again_is_told_from_reading_after_a_change():
         *call("Read", 5, file_path="/w/b.py"),
         *call("Read", 6, file_path="/w/c.py"),
     ]
-    assert [(move.round, move.reads, move.changes) for move in moves(messages)][:3] == [
+    assert [(move.round, move.reads, move.changes) for move in actions(messages)][:3] == [
         (0, ("/w/a.py",), ()),
         (2, ("/w/b.py",), ()),
         (4, (), ("/w/b.py",)),

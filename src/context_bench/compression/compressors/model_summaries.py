@@ -1,14 +1,71 @@
-"""A summary in sections whose entries are added to and struck out, never written anew; and how much of it is shown in a budget."""
+"""Summaries that a model writes: its arguments, the parts in which it reads a long prefix, and summaries in fixed sections.
+
+Entries of a section are added and struck out, never written anew. `SummarySections` also shows as much of itself as a budget allows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.compression.compressors.texts import head
+from context_bench.compression.probe import rendered
+from context_bench.core.grouping import by_size
 from context_bench.core.keys import stable_hash
-from context_bench.core.tokens import VocabularyCounter
+from context_bench.core.protocols import Prices
+from context_bench.core.tokens import VocabularyCounter, counter_for
+from context_bench.systems.context import check_limit
+from context_bench.systems.shared import OfModel
 from context_bench.wire.conversation import ChatMessage
+
+
+class WrittenByModel(OfModel):
+    """A compressor that asks a model behind `relay` (an OpenAI-compatible URL; `api_key` defaults to `OPENAI_API_KEY`), at temperature 0.
+
+    What is to be summarised is put to it in parts of at most `part_tokens` (o200k_base), so that it fits a small window; its reply has at
+    most `max_tokens`. `budget`: tokens of the summary; the model is told, and what is longer all the same is cut, with a warning.
+    A call that fails is the failure of the compression. `prices`: what calls cost. `limiter`: whose turn it is to ask.
+    """
+
+    def __init__(
+        self,
+        relay: str | None = None,
+        model: str = "gpt-4o-mini",
+        api_key: str | None = None,
+        *,
+        budget: int | None = None,
+        part_tokens: int = 4000,
+        max_tokens: int = 1200,
+        timeout: float = 120.0,
+        max_retries: int = 3,
+        prices: Prices | None = None,
+        limiter: Any = None,
+    ) -> None:
+        settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
+        super().__init__(relay, model, api_key, "--responder", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
+        check_limit(self.name, budget, 0)
+        self.budget = budget
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The settings on which its texts depend; no key."""
+        return super().fingerprint() | {"budget": self.budget}
+
+    def _parts(self, messages: Sequence[ChatMessage]) -> Iterator[str]:
+        """The messages as text, in parts; one that is longer than a part is cut into several."""
+        counter = counter_for()
+        pieces = (piece for message in messages for piece in _pieces(rendered([message]), self.part_tokens, counter))
+        return ("\n\n".join(part) for part in by_size(pieces, counter.count, self.part_tokens))
+
+
+def _pieces(text: str, tokens: int, counter: VocabularyCounter) -> Iterator[str]:
+    while counter.count(text) > tokens:
+        first = head(text, tokens, counter) or counter.truncate(text, tokens) or text[:1]
+        yield first
+        text = text[len(first) :].lstrip()
+    if text.strip():
+        yield text
+
 
 #: Section → its heading, in the order in which they are shown.
 SECTIONS = {
@@ -35,7 +92,7 @@ TITLE = "Summary of the session up to here"
 
 
 @dataclass(slots=True)
-class Sections:
+class SummarySections:
     """Entries by section, each under a key (an entry with a key that is there already takes its place, at the end)."""
 
     entries: dict[str, dict[str, str]] = field(default_factory=lambda: {name: {} for name in SECTIONS})
@@ -95,8 +152,8 @@ class Sections:
         return {name: dict(held) for name, held in self.entries.items() if held}
 
     @classmethod
-    def from_json(cls, value: dict[str, dict[str, str]] | None) -> Sections:
-        """What `to_json` gave; nothing gives empty sections."""
+    def from_json(cls, value: dict[str, dict[str, str]] | None) -> SummarySections:
+        """Sections from the result of `to_json`; nothing gives empty sections."""
         made = cls()
         for name, held in (value or {}).items():
             made.entries[name].update(held)
@@ -118,7 +175,7 @@ def summary_message(text: str) -> list[ChatMessage]:
 
 
 def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
-    """What of the prefix is not in the summary that `state` tells of: what follows that summary, or what follows the messages it was of."""
+    """The messages of the prefix that are not in the summary of `state`: those after that summary, or after the messages it was made of."""
     messages = list(prefix)
     for seen in ("gave", "got"):
         count, mark = (state or {}).get(seen) or (0, "")
@@ -128,5 +185,5 @@ def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
 
 
 def seen(prefix: Sequence[ChatMessage], made: Sequence[ChatMessage]) -> dict[str, Any]:
-    """What `newly` needs to know next time: the messages that were given, and those that were made of them."""
+    """The state that `newly` needs next time: the messages that were given, and those that were made of them."""
     return {"got": [len(prefix), stable_hash(list(prefix))], "gave": [len(made), stable_hash(list(made))]}

@@ -1,1 +1,0 @@
-"""Probes: questions about the part of a session that a compressor took away."""

@@ -1,0 +1,1 @@
+"""Evaluators of replayed traffic, one file each."""
