@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
-from context_bench.memory.cortex import recall as cortex
+from context_bench.memory.cortex import containment as cortex
 
 _MEM0_MARKS = str.maketrans(dict.fromkeys(".,!?", " "))
 

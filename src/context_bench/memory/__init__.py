@@ -29,23 +29,23 @@ from context_bench.memory.protocol import NotSupported as NotSupported
 from context_bench.memory.protocol import Receipt as Receipt
 
 if TYPE_CHECKING:
+    from context_bench.memory.cortex.containment import BenchmarkResult as BenchmarkResult
+    from context_bench.memory.cortex.containment import BenchmarkSummary as BenchmarkSummary
+    from context_bench.memory.cortex.containment import Client as Client
+    from context_bench.memory.cortex.containment import best_candidate as best_candidate
+    from context_bench.memory.cortex.containment import exact_match as exact_match
+    from context_bench.memory.cortex.containment import format_markdown_table as format_markdown_table
+    from context_bench.memory.cortex.containment import recall_at_k as recall_at_k
+    from context_bench.memory.cortex.containment import score_question as score_question
+    from context_bench.memory.cortex.containment import summarize as summarize
+    from context_bench.memory.cortex.containment import token_f1 as token_f1
+    from context_bench.memory.cortex.containment import tokenize as tokenize
     from context_bench.memory.cortex.harness import run_harness as run_harness
-    from context_bench.memory.cortex.recall import BenchmarkResult as BenchmarkResult
-    from context_bench.memory.cortex.recall import BenchmarkSummary as BenchmarkSummary
-    from context_bench.memory.cortex.recall import Client as Client
-    from context_bench.memory.cortex.recall import best_candidate as best_candidate
-    from context_bench.memory.cortex.recall import exact_match as exact_match
-    from context_bench.memory.cortex.recall import format_markdown_table as format_markdown_table
-    from context_bench.memory.cortex.recall import recall_at_k as recall_at_k
-    from context_bench.memory.cortex.recall import score_question as score_question
-    from context_bench.memory.cortex.recall import summarize as summarize
-    from context_bench.memory.cortex.recall import token_f1 as token_f1
-    from context_bench.memory.cortex.recall import tokenize as tokenize
     from context_bench.memory.systems.adapting import as_memory as as_memory
     from context_bench.memory.systems.bridge import Bridge as Bridge
     from context_bench.memory.systems.command import CommandClient as CommandClient
     from context_bench.memory.systems.command import CortexClient as CortexClient
-    from context_bench.memory.systems.making import make_memory as make_memory
+    from context_bench.memory.systems.memory_specs import make_memory as make_memory
     from context_bench.results import EvalResult
 
 __all__ = [
@@ -57,23 +57,23 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     [
-        ".cortex.recall:BenchmarkResult",
-        ".cortex.recall:BenchmarkSummary",
-        ".cortex.recall:best_candidate",
-        ".cortex.recall:exact_match",
-        ".cortex.recall:recall_at_k",
-        ".cortex.recall:score_question",
-        ".cortex.recall:summarize",
-        ".cortex.recall:token_f1",
-        ".cortex.recall:tokenize",
-        ".cortex.recall:format_markdown_table",
-        ".cortex.recall:Client",
+        ".cortex.containment:BenchmarkResult",
+        ".cortex.containment:BenchmarkSummary",
+        ".cortex.containment:best_candidate",
+        ".cortex.containment:exact_match",
+        ".cortex.containment:recall_at_k",
+        ".cortex.containment:score_question",
+        ".cortex.containment:summarize",
+        ".cortex.containment:token_f1",
+        ".cortex.containment:tokenize",
+        ".cortex.containment:format_markdown_table",
+        ".cortex.containment:Client",
         ".systems.adapting:as_memory",
         ".systems.bridge:Bridge",
         ".systems.command:CommandClient",
         ".systems.command:CortexClient",
         ".cortex.harness:run_harness",
-        ".systems.making:make_memory",
+        ".systems.memory_specs:make_memory",
         ".datasets:load_memory",
     ],
 )
@@ -99,7 +99,7 @@ def evaluate_memory(
     of the answer; `latency`: seconds of the question alone. `metadata`: `qa_type`, `ingest_latency`, `query_latency`,
     `conversation_id`, `turn_count`. A failed ingest or query is an error on the row, never an empty answer.
     """
-    from context_bench.memory.systems._fresh import check_separable
+    from context_bench.memory.systems.memory_specs import check_separable
     from context_bench.runner import evaluate
 
     bridges = [_bridged(system) for system in (systems if isinstance(systems, Sequence) else [systems])]

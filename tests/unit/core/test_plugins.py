@@ -14,7 +14,7 @@ from context_bench.compression.systems.control import compressor_of, system_of
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS
-from context_bench.memory.systems.making import make_memory
+from context_bench.memory.systems.memory_specs import make_memory
 
 
 class Told:

@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from context_bench.core.errors import BadInput, TimedOut, UnknownName
-from context_bench.memory.ops import DEFAULT, SUITES, run_suites
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import Facts
+from context_bench.memory.ops import DEFAULT, SUITES, Sheet, percentile, run_suites
 from context_bench.memory.ops.delete import scanner_works
-from context_bench.memory.ops.report import Sheet, percentile
+from context_bench.memory.ops.suite_workspace import Facts, Lane
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.testing.mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of

@@ -40,7 +40,7 @@ def doctor(
     json: JsonOption = False,
 ) -> int:
     """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
-    from context_bench.memory.doctor import examine
+    from context_bench.memory.health import examine
     from context_bench.memory.systems import make_memory
 
     async def examined() -> list[Any]:
@@ -97,7 +97,7 @@ def audit(
     json: JsonOption = False,
 ) -> int:
     """What one's own memory has become: duplicates, contradictions, outdated values, junk, secrets, planted orders. Nothing is sent."""
-    from context_bench.memory.audit import audit as look_through
+    from context_bench.memory.export_audit import audit as look_through
 
     found = look_through(export, examples=examples)
     if json:

@@ -216,7 +216,7 @@ def _has_evidence(data: list[Any]) -> None:
 
 def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
     """Where there is more than one conversation (or trial of it): each memory has to be separated or emptied, known before it is asked."""
-    from context_bench.memory.systems._fresh import check_separable
+    from context_bench.memory.systems.memory_specs import check_separable
 
     groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
     if len(groups) * trials > 1:
@@ -264,7 +264,7 @@ def _known(specs: list[str]) -> None:
 
 def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
     """Memories use the relay, whoever reads. One that calls a model by its own means is seen by a tap before it, a question at a time."""
-    from context_bench.memory.systems.making import calls_models
+    from context_bench.memory.systems.memory_specs import calls_models
 
     at_an_endpoint = options.reader != "none" and not (options.reader or "").startswith("py:")
     relay = options.relay or (options.reader if at_an_endpoint else KEEPING)

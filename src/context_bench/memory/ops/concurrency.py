@@ -14,10 +14,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import whole
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, percentile, share
+from context_bench.memory.ops import Sheet, percentile, share
+from context_bench.memory.ops.suite_workspace import Lane, Room, whole
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
 WRITERS, READERS = 4, 2

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.errors import SystemFailed, TimedOut
-from context_bench.memory.ops._facts import whole
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import Sheet, share
+from context_bench.memory.ops.suite_workspace import Room, whole
 from context_bench.memory.protocol import Item, Memory, NotSupported
 
 _KILLS, _LATER = 12, 4  # right after an acknowledgement; a moment after one

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from context_bench.core.calling import method
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import Sheet, share
+from context_bench.memory.ops.suite_workspace import Fact, Room, says
 from context_bench.memory.protocol import Item, Memory, NotSupported, Receipt
 
 _DELETED, _KEPT = 6, 6

@@ -16,10 +16,8 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import TimedOut, describe
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, percentile, share
+from context_bench.memory.ops import Sheet, percentile, share
+from context_bench.memory.ops.suite_workspace import Fact, Lane, Room, says
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
 _STEPS = (25, 50, 100, 200)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from context_bench.core.errors import TimedOut
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import Sheet, share
+from context_bench.memory.ops.suite_workspace import Fact, Room, says
 from context_bench.memory.protocol import Memory, NotSupported, Receipt
 
 _FACTS = 12

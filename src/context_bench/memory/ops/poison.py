@@ -11,9 +11,8 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.errors import BadReply
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import Sheet, share
+from context_bench.memory.ops.suite_workspace import Fact, Room, says
 from context_bench.memory.protocol import Hit, Item, NotSupported
 
 _QUESTIONS = 6

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_bench.memory.ops._facts import Fact
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import Sheet, share
+from context_bench.memory.ops.suite_workspace import Fact, Room
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported
 
 _FACTS, _VERSIONS = 6, 4

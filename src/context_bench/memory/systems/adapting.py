@@ -11,7 +11,7 @@ from context_bench.core.calling import call, fingerprint, method, misfit, record
 from context_bench.core.errors import BadInput, BadReply, Stop
 from context_bench.core.numbers import real
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
 
 _STORE = ("add", "store", "insert", "remember")
 _SEARCH = ("search", "recall", "retrieve", "query")

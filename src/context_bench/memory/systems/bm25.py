@@ -19,7 +19,9 @@ from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.memory.protocol import Hit, Item, Receipt, known_until
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
+
+MEMORIES = {"bm25": "BM25"}
 
 # Scripts without spaces between words, and Hangul, whose particles hang on the word: indexed as overlapping pairs of characters.
 _UNSPACED = (

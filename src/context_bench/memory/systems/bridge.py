@@ -1,6 +1,7 @@
-"""A memory, and a reader if there is one, as a system: the ordinary engine runs, resumes, judges and reports memories like anything else.
+"""A memory, with a reader or without, as a system that the engine runs, resumes, judges and reports.
 
-A memory sees items and questions, nothing else of an example; only one with `wants_evidence` (the oracle) is told the evidence.
+A memory sees items and questions, nothing else of an example. Only one with `wants_evidence` (the oracle) sees the evidence. The
+reader's prompt and the recognition of its "not mentioned" reply are here too.
 """
 
 from __future__ import annotations
@@ -23,13 +24,31 @@ from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
 from context_bench.memory.protocol import Hit, Item, Memory, count_packed, unpacking
-from context_bench.memory.systems._fresh import check_separable, is_separable
-from context_bench.memory.systems._granularity import Provenance, joined
-from context_bench.memory.systems._hits import Shown, rendered
-from context_bench.memory.systems._ingest import Ingest
-from context_bench.memory.systems._timing import timed
 from context_bench.memory.systems.adapting import Answer, as_answer
-from context_bench.memory.systems.reader import READER_PROMPT, abstained, prompted
+from context_bench.memory.systems.ingest import Ingest, Provenance, Shown, joined, rendered, timed
+from context_bench.memory.systems.memory_specs import check_separable, is_separable
+
+NOT_MENTIONED = "Not mentioned"
+#: What a reader is told unless it has a system prompt of its own.
+READER_PROMPT = f"""You answer a question from memories of past conversations. Each memory is one paragraph; a date in square brackets
+says when it was said. Use only what the memories say. If they contradict each other, the later one holds. Work out times that are told
+relative to a date.
+Answer as briefly as possible: a name, a date, a number or one short phrase, no explanation.
+If the memories do not hold the answer, say: {NOT_MENTIONED}."""
+
+
+def prompted(reader: Any, prompt: str) -> Any:
+    """The reader with our prompt, if it takes a system prompt and has none."""
+    if not prompt or getattr(reader, "system_prompt", "") is not None:
+        return reader
+    told = copy.copy(reader)
+    told.system_prompt = prompt
+    return told
+
+
+def abstained(response: str) -> bool:
+    """Whether the reader said that the memories do not hold the answer."""
+    return normalise(response).startswith(normalise(NOT_MENTIONED))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.protocol import Hit, Item, known_by, known_until
-from context_bench.memory.systems._listed import Entry, Listed
+from context_bench.memory.systems.baselines import Entry, Listed
+
+MEMORIES = {"embedding": "Embedding"}
 
 
 class Embeds(Protocol):

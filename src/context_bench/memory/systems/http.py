@@ -22,8 +22,9 @@ from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
 from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
-from context_bench.memory.systems._described import Described, NotThere
-from context_bench.memory.systems._description import Description, Reading, Step
+from context_bench.memory.systems.described import Described, Description, NotThere, Reading, Step
+
+SCHEMES = {"http": "from_spec"}
 
 _LARGEST = 64 * 2**20
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}

@@ -9,6 +9,8 @@ from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.embedding import Embedding, Embeds
 
+MEMORIES = {"hybrid": "Hybrid"}
+
 _DEPTH = 50  # hits asked of each for every question, if `k` is not more
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from context_bench.memory.systems._vendors import VendorMemory
+from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
+
+MEMORIES = {"langgraph": "LangGraphStore", "langmem": "LangMem"}
 
 _Self = TypeVar("_Self", bound="LangGraphStore")
 

@@ -19,9 +19,10 @@ from context_bench.core.templates import fill, read_description
 from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact
-from context_bench.memory.systems._described import Described
-from context_bench.memory.systems._description import Description, Reading, Step
+from context_bench.memory.systems.described import Described, Description, Reading, Step
 from context_bench.memory.systems.http import auth_of
+
+SCHEMES = {"mcp": "from_spec"}
 
 _KEYS: dict[str, tuple[type, ...]] = {"tool": (str,), "arguments": (dict,)}
 _FORMATS = ("json", "lines", "blocks")

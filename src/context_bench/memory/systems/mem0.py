@@ -8,10 +8,12 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.protocol import Item
-from context_bench.memory.systems._listed import spoken
-from context_bench.memory.systems._vendors import VendorMemory
 from context_bench.memory.systems.adapting import told
+from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
+
+MEMORIES = {"mem0": "Mem0"}
 
 
 class Mem0(VendorMemory):

@@ -15,6 +15,8 @@ from context_bench.memory.protocol import Capability, Item, NotSupported, Receip
 from context_bench.memory.systems.adapting import Answer, told
 from context_bench.wire.apis.read import Reply
 
+MEMORIES = {"proxy": "ProxyMemory"}
+
 _INGEST = ("sessions", "turns", "none")
 
 

@@ -60,6 +60,12 @@ def _items(number: int, turns: list[Mapping[str, Any]], ago: str | None, dirt: D
         yield Item(f"{number}:{place + 1}", said, speaker=speaker, time=ago, session=str(number))
 
 
-FORMAT = Format(
-    "dmr", "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: answer}}", _sniff, _read
+FORMATS = (
+    Format(
+        "dmr",
+        "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: answer}}",
+        _sniff,
+        _read,
+        rank=30,
+    ),
 )

@@ -19,9 +19,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.datasets.loaded import LoadedDataset
+from context_bench.memory.datasets.recall_lab.lab_plan import TYPES, VERSION, Fact, Plan, Question, Stream
 from context_bench.memory.datasets.recall_lab.language import LANGUAGES, words
-from context_bench.memory.datasets.recall_lab.plan import TYPES, VERSION, Fact, Plan, Question
-from context_bench.memory.datasets.recall_lab.stream import Stream
 from context_bench.memory.protocol import Item, conversation, packed
 
 T = TypeVar("T")

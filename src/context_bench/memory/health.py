@@ -16,7 +16,6 @@ from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Recei
 from context_bench.memory.systems.adapting import as_answer
 
 Status = Literal["ok", "warn", "fail", "n/a"]
-
 _K = 10
 _PLACES = ("harbour", "lighthouse", "orchard", "quarry")
 _COLOURS = ("amber", "cobalt", "crimson", "teal")

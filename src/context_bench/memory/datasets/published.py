@@ -63,7 +63,6 @@ _KINDS = ("user", "assistant_facts", "changing", "abstention", "preference", "im
 _SPLITS = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 _MAB = {split.lower().replace("_", "-"): (Part("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),) for split in _SPLITS}
 _CONVO = {kind.replace("_", "-"): (Part("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),) for kind in _KINDS}
-
 PUBLISHED = {
     each.name: each
     for each in (
@@ -154,8 +153,6 @@ class Source:
 
 
 # --- the hub ---
-
-
 def published(known: Published, config: str | None) -> Source:
     """What the hub carries of it; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
     if not known.configs:
@@ -193,8 +190,6 @@ def _of_snapshot(found: hub.Snapshot, wanted: int | None) -> Iterator[Document]:
 
 
 # --- files of one's own ---
-
-
 def local(spec: str) -> Source:
     """A file, or a folder with everything readable below it. Raises `BadInput` if there is nothing of a known shape."""
     path = Path(spec).expanduser()

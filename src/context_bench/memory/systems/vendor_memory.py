@@ -19,7 +19,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
 from context_bench.memory.protocol import Capability, Hit, Item, Receipt
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
 from context_bench.memory.systems.embedding import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.wire.apis.shared import Reply

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.text import normalise
-from context_bench.memory.junk import NEAR
-from context_bench.memory.systems._exports import Record, read_export
-from context_bench.memory.systems._rules import (
+from context_bench.memory.audit_rules import (
     GREETINGS,
     LOOKED_AT,
     ORDERS,
@@ -27,12 +25,15 @@ from context_bench.memory.systems._rules import (
     SECRETS,
     SHORT_CHARACTERS,
     SHORT_WORDS,
+    Record,
     is_secret,
     masked,
+    read_export,
     too_short,
     tool_output,
     value_of,
 )
+from context_bench.memory.ranking import NEAR
 from context_bench.stats.quantiles import nearest_rank
 
 _MOST_COMPARED = 2_000_000  # pairs looked at; beyond, the count of near-duplicates is a lower bound and says so
@@ -260,8 +261,6 @@ class _Look:
 
 
 # --- ages ---
-
-
 def _ages(records: Sequence[Record], until: datetime | None) -> dict[str, float | None]:
     if until is None:
         return {}

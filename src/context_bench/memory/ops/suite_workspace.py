@@ -1,8 +1,18 @@
-"""A place to experiment in: namespaces that nobody else uses, emptied afterwards, and never anything that was there before."""
+"""The workspace of an operational suite: namespaces of its own, facts to store, and calls that end in time.
+
+Nothing that was in the memory before is touched, and the namespaces are emptied afterwards. A call that outlives its deadline raises
+`TimedOut`, and the suite goes on. Facts are drawn by seed; each holds a word of its own by which it is recognised.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
+import queue
+import random
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,10 +21,175 @@ from typing import Any
 
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import BadInput, BadReply
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import Fact, Facts, says, whole
+from context_bench.core.errors import BadInput, BadReply, TimedOut
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+
+class Lane:
+    """One caller of a memory: a thread of its own for plain functions, the running loop for async ones.
+
+    A call that outlives `deadline` seconds is `TimedOut`. A thread that is stuck then is left behind (it cannot be ended, and does not keep
+    the process alive) and the next call gets a new one.
+    """
+
+    def __init__(self, deadline: float, name: str = "ops") -> None:
+        self.deadline, self._name = deadline, name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
+
+    async def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None, **kwargs: Any) -> Any:
+        """What `function` gives, awaited if need be; its own errors are raised. `seconds`: another deadline for this call."""
+        limit = self.deadline if seconds is None else seconds
+        try:
+            async with asyncio.timeout(limit) as timer:
+                found = function(*args, **kwargs) if inspect.iscoroutinefunction(function) else await self._away(function, args, kwargs)
+                return await found if inspect.isawaitable(found) else found
+        except TimeoutError:
+            if not timer.expired():  # the memory's own
+                raise
+            self.close()
+            name = getattr(function, "__name__", type(function).__name__)
+            raise TimedOut(f"{name}() had not come back after {limit:g} s") from None
+
+    def close(self) -> None:
+        """Let the thread end when it is done with what it does."""
+        if self._work is not None:
+            self._work.put(None)
+            self._work = None
+
+    async def _away(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def work() -> None:
+            try:
+                found, error = function(*args, **kwargs), None
+            except BaseException as raised:  # handed over, whatever it is
+                found, error = None, raised
+            with contextlib.suppress(RuntimeError):  # the loop may be over when a stuck call comes back
+                loop.call_soon_threadsafe(_settle, done, found, error)
+
+        if self._work is None:
+            self._work = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(self._work,), name=self._name, daemon=True).start()
+        self._work.put(work)
+        return await done
+
+
+def _serve(work: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := work.get()) is not None:
+        job()
+
+
+def _settle(done: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if isinstance(error, StopIteration):  # cannot be raised into a future
+        error = RuntimeError(f"StopIteration: {error}")
+    if error is None:
+        done.set_result(found)
+    else:
+        done.set_exception(error)
+
+
+_NAMES = ("Maren", "Tobias", "Ilse", "Ravi", "Noor", "Pavel", "Chiara", "Dembe", "Yuki", "Linnea", "Oskar", "Salma", "Teodor", "Wanjiru")
+_SURNAMES = ("Oduya", "Halvorsen", "Kessler", "Brandt", "Achterberg", "Moreau", "Lindqvist", "Takeda", "Varga", "Nkosi", "Solano", "Petrov")
+_PLACES = (
+    "boathouse", "granary", "lighthouse", "orchard", "foundry", "observatory", "vineyard", "quarry", "chapel", "sawmill", "greenhouse",
+    "brewery", "stables", "windmill", "archive", "bakery", "dovecote", "cistern", "forge", "pavilion",
+)  # fmt: skip
+_FILLER = (
+    "The ferry was late again and nobody minded.", "Rain is expected on the coast towards evening.", "They talked about bread for a while.",
+    "A new path was cut through the hazel wood.", "The choir meets on alternate weeks in winter.", "Somebody had left the gate ajar.",
+)  # fmt: skip
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A thing to remember. `word` occurs in no other fact; `question` asks for it without saying it; `topic` is name and place."""
+
+    id: str
+    word: str
+    text: str
+    question: str
+    topic: str
+
+    def item(self, time: str | None = None) -> Item:
+        """As something to hand over."""
+        return Item(self.id, self.text, time=time)
+
+    def told(self, word: str) -> str:
+        """The same thing with another word."""
+        return self.text.replace(self.word, word)
+
+
+class Facts:
+    """A source of facts. All words have one length, so that none is ever part of another."""
+
+    def __init__(self, *seed: object) -> None:
+        self._random = random.Random("/".join(map(str, seed)))
+        self._words: set[str] = set()
+        self._number = 0
+        self._topics = [(name, surname, place) for name in _NAMES for surname in _SURNAMES for place in _PLACES]
+        self._random.shuffle(self._topics)
+
+    def word(self) -> str:
+        """A word that this source has not given before: ten letters that can be spoken."""
+        while True:
+            pairs = (self._random.choice(_CONSONANTS) + self._random.choice(_VOWELS) for _ in range(5))
+            word = "".join(pairs)
+            if word not in self._words:
+                self._words.add(word)
+                return word
+
+    def fact(self) -> Fact:
+        """A new fact; who and where repeat only after thousands."""
+        number, self._number = self._number, self._number + 1
+        name, surname, place = self._topics[number % len(self._topics)]
+        who, word = f"{name} {surname}", self.word()
+        return Fact(
+            f"f{number}",
+            word,
+            f"{who} opens the old {place} with the secret word {word}.",
+            f"With which secret word does {who} open the old {place}?",
+            f"{who} {place}",
+        )
+
+    def facts(self, number: int) -> list[Fact]:
+        """So many new facts."""
+        return [self.fact() for _ in range(number)]
+
+    def neighbour(self, fact: Fact) -> Fact:
+        """A true thing about the same person and place with a word of its own."""
+        word = self.word()
+        return Fact(
+            f"{fact.id}n", word, f"{fact.topic}: the cat there is called {word}.", f"What is the cat called? {fact.topic}", fact.topic
+        )
+
+    def long(self, characters: int, head: str, tail: str) -> str:
+        """A text of about so many characters that begins with one word and ends with another."""
+        parts = [f"The report opens with the word {head}."]
+        size = len(parts[0])
+        while size < characters - 40:
+            parts.append(self._random.choice(_FILLER))
+            size += len(parts[-1]) + 1
+        return " ".join([*parts, f"The report closes with {tail}."])
+
+    def pick(self, number: int) -> int:
+        """A whole number below `number`."""
+        return self._random.randrange(number)
+
+
+def says(hits: list[Hit], *words: str) -> bool:
+    """Whether a hit says all of the words."""
+    return any(all(word in hit.text.lower() for word in words) for hit in hits)
+
+
+def whole(text: str, hits: list[Hit]) -> bool:
+    """Whether a hit holds the whole text, however it is spaced."""
+    wanted = " ".join(text.split())
+    return any(wanted in " ".join(hit.text.split()) for hit in hits)
+
 
 _SETTLE = 2.0  # seconds that a memory without flush() gets until what was added can be found
 _LOOK = 0.02
