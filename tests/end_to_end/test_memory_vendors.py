@@ -10,7 +10,7 @@ from context_bench.core.calling import call
 from context_bench.core.errors import BadInput, MissingProgram, TimedOut, Unreachable
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.memory.health import examine
+from context_bench.memory.doctor import examine
 from context_bench.memory.protocol import Item
 from context_bench.memory.systems import make_memory
 from context_bench.sandbox.vendors import Vendor

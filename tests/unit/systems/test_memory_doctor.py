@@ -8,7 +8,7 @@ import pytest
 from context_bench.core.errors import BadInput
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.memory.health import examine
+from context_bench.memory.doctor import examine
 from context_bench.memory.protocol import Item, Receipt
 from context_bench.memory.systems import as_memory, make_memory
 from context_bench.memory.systems.bm25 import BM25

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from context_bench.core.errors import BadInput, BadSpec
-from context_bench.memory.health import examine
+from context_bench.memory.doctor import examine
 from context_bench.memory.ops import SUITES, run_suites
 from context_bench.memory.protocol import Item
 from context_bench.memory.systems import make_memory

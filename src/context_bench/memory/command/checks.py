@@ -40,7 +40,7 @@ def doctor(
     json: JsonOption = False,
 ) -> int:
     """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
-    from context_bench.memory.health import examine
+    from context_bench.memory.doctor import examine
     from context_bench.memory.systems import make_memory
 
     async def examined() -> list[Any]:
