@@ -6,11 +6,11 @@ Everything is on loopback and in a folder that is removed. Several rounds, each 
 proxy that halves contexts) and four controls, a tap in a process of its own before the provider, a judge, a viewer that is browsed all
 the while. Phases, by their share of the time (or of `--requests`, whichever ends first):
 
-* 0.2: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.5: first the tap is warmed with requests of nobody's, then comes one long round in one process, with the provider's faults and halts
-  only: the slopes of run and tap are measured here, and the tap's to the end;
-* 0.3: each round is played again undisturbed into another store and both reports are compared; the store that the viewer shows is at
-  rest, and the viewer's slope is measured.
+* 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
+* 0.7: first a round that nothing but the provider disturbs sets the pace, and the tap is warmed with requests of nobody's; then comes one
+  long round in one process, with the provider's faults and halts only: the slopes of run and tap are measured here, the tap's to the end;
+* 0.2, and 12 minutes at least: each round is played again undisturbed into another store and both reports are compared; the store that
+  the viewer shows is at rest, and the viewer's slope is measured.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
@@ -29,6 +29,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,8 +49,11 @@ ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and sec
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
-KILLED, FAULTY = 0.2, 0.7  # of the time: until when rounds are killed, and until when faults are on
-SPEEDUP = 1.7  # pace of a long round beside that of short ones that are killed: it starts once
+KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when faults are on
+REST = 12.0  # minutes at least that the viewer's store is at rest; less in a short trial
+MARGIN = 1.8  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
+LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
+VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
@@ -97,8 +101,9 @@ class Soak:
         self.broken = self.programs.broken
         self.rounds: list[Round] = []
         self.began = time.monotonic()
-        self.working, self.worked = 0.0, 0  # seconds that runs took with faults on, and requests in them
+        self.pace = 0.0  # requests a second of the fastest start of a run with faults on
         self.views = self.equal = 0
+        self.browser: Browser | None = None
         self.sums: Counter[str] = Counter()
 
     async def start_tap(self) -> None:
@@ -176,7 +181,8 @@ class Soak:
                 count = self.requests()
                 if count != seen:
                     seen, moved = count, time.monotonic()
-                    watched.busy = moved
+                    if self.faults.on or calm:  # without faults it works at another pace, and has other amounts under way
+                        watched.busy = moved
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:
@@ -186,7 +192,7 @@ class Soak:
             await reader
         code = process.returncode or 0
         if not calm and self.faults.on:
-            self.working, self.worked = self.working + time.monotonic() - began, self.worked + self.requests() - was
+            self.pace = max(self.pace, (self.requests() - was) / (time.monotonic() - began))
         if not calm:
             round_.codes.append(code)
         if code not in (0, 1, 2, -signal.SIGKILL):
@@ -269,29 +275,31 @@ class Soak:
         return late or time.monotonic() - self.began >= share * 60 * self.asked.minutes
 
     async def rounds_of_all_kinds(self) -> None:
-        """Rounds that are killed, for a third of the time; then long ones."""
+        """Rounds that are killed; then long ones."""
         number = 0
         while number == 0 or not self.over(KILLED):
             number += 1
             draw = self.random.uniform
             strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
             await self.play(self.prepared(number, min(40 * number, 150), strikes))
+        await self.play(self.prepared(number + 1, 150, []))
         await self.warm_tap()
-        number += number % 2  # the next are streamed
+        number += 1 + (number + 1) % 2  # the next are streamed
         while not self.over(0.9 * FAULTY):
             left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
-            size = int(max(40, SPEEDUP * left * self.worked / max(1.0, self.working) / PER_EXAMPLE))
+            size = int(max(40, MARGIN * left * self.pace / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
             halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
             await self.play(self.prepared(number, size, halts))
         self.faults.on = False
-        self.at_rest()
+        await self.warm_viewer()
+        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes / 3))
         for round_ in self.rounds:
             await self.compare(round_)
-        if not self.over():  # the viewer's time
-            await asyncio.sleep(max(0.0, self.began + 60 * self.asked.minutes - time.monotonic()))
+        if self.asked.requests is None:  # the viewer's time
+            await asyncio.sleep(max(0.0, end - time.monotonic()))
 
     async def warm_tap(self) -> None:
         """Send the tap as many requests as fill its room for conversations; they belong to no round."""
@@ -312,8 +320,12 @@ class Soak:
         self.faults.on = True
         self._warm("tap")
 
-    def at_rest(self) -> None:
-        """The viewer's store is at rest from now on."""
+    async def warm_viewer(self) -> None:
+        """Look at all that the viewer shows, as many at once as it reads: what it keeps has filled its room then. Its store is at rest."""
+        if self.browser is not None:
+            get, page = self.browser.get, (await asyncio.to_thread(self.browser.get, "/"))[0]
+            with ThreadPoolExecutor(VIEWS_AT_ONCE) as hands:
+                await asyncio.to_thread(list, hands.map(get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5))
         self._warm("viewer")
 
     def _warm(self, name: str) -> None:
@@ -343,15 +355,13 @@ class Soak:
             process = await self.programs.start("viewer", "view", self.store, "--no-open")
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
-        browser = await asyncio.to_thread(Browser, address)
+        self.browser = browser = await asyncio.to_thread(Browser, address)
         while True:
             await asyncio.sleep(self.random.uniform(3, 9))
             page, _ = await asyncio.to_thread(browser.get, "/")
-            runs = [part.partition('"')[0] for part in page.split('href="/runs/')[1:]]
             self.views += 1
-            if runs:
-                look = self.random.choice(["", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part"])
-                await asyncio.to_thread(browser.get, f"/runs/{self.random.choice(runs)}{look}")
+            if runs := runs_on(page):
+                await asyncio.to_thread(browser.get, f"/runs/{self.random.choice(runs)}{self.random.choice(LOOKS)}")
                 self.views += 1
 
     @contextlib.asynccontextmanager
@@ -421,6 +431,11 @@ class Soak:
                 f"in the ledger only {sums['beyond']}, all without an answer, {sums['beyond'] - sums['outside']} in a SIGSTOP)"
             ),
         }
+
+
+def runs_on(page: str) -> list[str]:
+    """The runs that the viewer's list shows."""
+    return [part.partition('"')[0] for part in page.split('href="/runs/')[1:]]
 
 
 def main() -> int:

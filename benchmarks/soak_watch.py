@@ -14,8 +14,8 @@ from typing import Any
 
 #: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after the moment from
 #: which they count as busy with the same (a tap with its room for conversations full, a viewer whose store is at rest).
-WARM = {"run": 300.0, "tap": 60.0, "viewer": 60.0}
-BLOCK = 30.0  # seconds of samples that are taken together
+WARM = {"run": 480.0, "tap": 60.0, "viewer": 60.0}
+BLOCK = 60.0  # seconds of samples of which the least counts: what is kept, without what is under way for the moment
 LEAST = 8.0  # minutes without which nothing is said
 MOST = 1.0  # MB/h that the upper end of a slope's interval may be
 _T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
@@ -92,7 +92,7 @@ class Slope:
 
 RULE = (
     f"Memory holds if the upper end of the slope's 95 % interval is at most {MOST:g} MB/h, and grows if the lower end is above it; nothing "
-    f"is said of less than {LEAST:g} minutes. Least squares over means of {BLOCK:g} s, a level for each life of a program, the interval "
+    f"is said of less than {LEAST:g} minutes. Least squares over the least of each {BLOCK:g} s, a level for each life, the interval "
     "widened by how alike neighbours are. Left out: the first "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
     + "; all before a tap's room for conversations is full, and while the store that the viewer shows grows; a run's last look at its rows."
@@ -132,11 +132,11 @@ def _alike(left: list[list[float]]) -> float:
 
 
 def _blocks(samples: list[Sample]) -> Iterator[tuple[float, float]]:
-    """(hours, MB): the mean of each block of samples."""
+    """(hours, MB): the least of each block of samples."""
     block: list[Sample] = []
     for sample in samples:
         if block and sample.at - block[0].at >= BLOCK:
-            yield statistics.fmean(each.at for each in block) / 3600, statistics.fmean(each.memory for each in block)
+            yield statistics.fmean(each.at for each in block) / 3600, min(each.memory for each in block)
             block = []
         block.append(sample)
 

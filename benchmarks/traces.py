@@ -27,7 +27,7 @@ from context_bench.traces import score_trace, score_traces
 from context_bench.traces.gold import Gold, GoldItem
 from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.trace import Event, Trace
-from context_bench.transcripts.traces.read import load_traces, recordings
+from context_bench.transcripts.traces.read import load_traces, transcripts
 
 NODES = ("function_definition", "class_definition")
 
@@ -240,7 +240,7 @@ def reading(number: int, calls: int) -> None:
         size = sum(path.stat().st_size for path in paths) / 1e6
         ways: dict[str, Callable[[Path], Any]] = {
             "json.loads": lambda path: [json.loads(line) for line in path.read_bytes().splitlines()],
-            "calls": lambda path: list(recordings(path)),
+            "calls": lambda path: list(transcripts(path)),
             "events": lambda path: list(load_traces(path)),
         }
         best = dict.fromkeys(ways, float("inf"))

@@ -125,7 +125,7 @@ def _leads(page: Path, link: str) -> bool:
     target = (page.parent / unquote(told.path)).resolve() if told.path else page
     if target.is_dir():
         target /= "index.html"
-    if not target.is_file() or not target.is_relative_to(SITE):
+    if not target.is_file() or not any(target.is_relative_to(place) for place in (SITE, ROOT / "src")):
         return False
     return not told.fragment or target.suffix != ".html" or unquote(told.fragment) in _page(target).ids
 

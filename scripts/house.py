@@ -159,10 +159,8 @@ class House:
         """Declarations of an option beyond its first."""
         by_name = defaultdict(list)
         for module in self.modules.values():
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Call) and _called(node) in ("Option", "option"):
-                    for flag in _flags(node):
-                        by_name[flag].append(f"{module.name}:{node.lineno} {flag}")
+            for line, flag in _declared(module.tree):
+                by_name[flag].append(f"{module.name}:{line} {flag}")
         return [place for places in by_name.values() for place in places[1:]]
 
     def docstrings(self) -> list[tuple[str, str]]:
@@ -228,9 +226,29 @@ def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
+def _declared(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, flag) of every option: `name: type = flag(...)` of the table, and `typer.Option(...)` on a parameter or beside one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
+            found = [node.value] if _called(node.value) == "flag" else []
+            name = node.target.id
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            found = [call for call in ast.walk(node.annotation) if isinstance(call, ast.Call) and _called(call) == "Option"]
+            name = node.arg
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found = [call for call in ast.walk(node.value) if isinstance(call, ast.Call) and _called(call) == "Option"]
+            name = node.targets[0].id
+        else:
+            continue
+        for call in found:
+            yield from ((call.lineno, flag) for flag in _flags(call) or [f"--{name.replace('_', '-')}"])
+
+
 def _flags(node: ast.Call) -> list[str]:
-    texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    return [text for text in texts if text.startswith("--")]
+    """The long names that a declaration gives."""
+    values = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "names")]
+    texts = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return [word for text in texts if text.startswith("-") for word in text.split() if word.startswith("--")]
 
 
 def _parts(name: str) -> set[str]:

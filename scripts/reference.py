@@ -242,21 +242,18 @@ def _compressors() -> str:
 
 
 def _formats() -> str:
-    from context_bench.cli.exporting import WRITERS
     from context_bench.reports.output import FORMATS as REPORTS
-    from context_bench.transcripts import read as sessions
-    from context_bench.transcripts.answers.read import FORMATS as ANSWERS
-    from context_bench.transcripts.solved.read import FORMATS as SOLVED
-    from context_bench.transcripts.traces.read import FORMATS as TRACES
+    from context_bench.session.exporting import writers
+    from context_bench.transcripts import answers as recorded
+    from context_bench.transcripts import solved
+    from context_bench.transcripts.formats import formats
 
     def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:
         return [(f"`{name}`", _first(importlib.import_module(f"context_bench.{folder}.{name}"))) for name in names]
 
-    answers = [
-        (f"`{name}`", _first(importlib.import_module(f"context_bench.transcripts.answers.{module}"))) for name, module in ANSWERS.items()
-    ]
+    answers = [(f"`{name}`", _first(importlib.import_module(one.read.__module__))) for name, one in recorded.formats().items()]
     reports = [(f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}"))) for name, module in REPORTS.items()]
-    exports = [(f"`{name}`", _first(writer)) for name, writer in WRITERS.items()]
+    exports = [(f"`{name}`", _first(writer)) for name, writer in writers().items()]
     head = ("format", "what")
     return "\n".join(
         [
@@ -264,13 +261,13 @@ def _formats() -> str:
             "All are recognised by what is in a file. They are tried in this order, the particular before the general.\n",
             "## Recorded sessions\n",
             "For `replay`, `compress` and `watch --records`.\n",
-            table(head, rows("logs.formats", sessions.FORMATS)),
+            table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.conversation))),
             "## Agents' logs\n",
             "For `trace`; `compress run` reads them too.\n",
-            table(head, rows("logs.traces.formats", TRACES)),
+            table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.calls))),
             "## What came of patches\n",
             "For `trace score --results`.\n",
-            table(head, rows("logs.solved", SOLVED)),
+            table(head, rows("transcripts.solved", solved.formats())),
             "## Recorded answers\n",
             "For `import`.\n",
             table(head, answers),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from context_bench.testing.postgres import PostgresServer
+    from postgres_server import PostgresServer
 
 # The same cases in every run, and no deadline: how long one takes on a busy machine says nothing. They are the same every time, so fifty
 # for each property that asks for no other number; others are drawn by `pytest --hypothesis-profile thorough`, and by benchmarks/fuzz.
@@ -74,7 +74,7 @@ def hub_client() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server on loopback; whoever asks for it carries the mark `program("initdb")`."""
-    from context_bench.testing.postgres import PostgresServer
+    from postgres_server import PostgresServer
 
     with PostgresServer() as server:
         yield server

@@ -18,6 +18,7 @@ from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the soak's own modules
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "props"))
 
 #: What no command may print, whatever is done to it.
 NOISE = re.compile(r"Traceback|Unclosed|never retrieved|never awaited|Exception ignored|Fatal Python")

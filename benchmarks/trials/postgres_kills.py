@@ -24,7 +24,7 @@ import soak_told
 from context_bench.engine import open_store, run_of
 from context_bench.engine.store import schema
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.postgres import PostgresServer
+from postgres_server import PostgresServer
 
 WORKERS, ROWS = 6, 240
 

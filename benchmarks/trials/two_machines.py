@@ -24,7 +24,7 @@ import common
 from context_bench.engine import open_store, run_of
 from context_bench.engine.store import schema
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.postgres import PostgresServer
+from postgres_server import PostgresServer
 
 FIRST, SECOND = "cb-trial-1", "cb-trial-2"
 HERE, THERE = "10.99.83.1", "10.99.83.2"

@@ -15,7 +15,7 @@ from context_bench.engine import list_runs, open_store, open_watch, rows
 from context_bench.engine.store import migrating, schema
 from context_bench.engine.store.browsing import open_reading
 from context_bench.engine.store.postgres import database_of
-from context_bench.testing.postgres import program_of
+from postgres_server import program_of
 
 server_needed = pytest.mark.program("initdb")
 

@@ -19,9 +19,9 @@ from context_bench.compression.systems.sentence_model import SentenceModel
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.hub import MiniHub, catalogue_fixtures
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
+from minihub import MiniHub, catalogue_fixtures
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py")
 traces = importlib.util.module_from_spec(_spec)

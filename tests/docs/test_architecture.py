@@ -1,4 +1,4 @@
-"""The page on the house names what is there, and all that is there: rooms, modules, layers."""
+"""The page on the architecture names the rooms, modules and layers that there are; the page that follows one example links to modules."""
 
 import re
 import tomllib
@@ -6,10 +6,11 @@ from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HOUSE = ROOT / "src" / "context_bench"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
-ROOMS = {place.name for place in HOUSE.iterdir() if (place / "__init__.py").is_file()}
-LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+PACKAGE = ROOT / "src" / "context_bench"
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+WALK = (ROOT / "docs" / "one-example.md").read_text("utf-8")
+ROOMS = {place.name for place in PACKAGE.iterdir() if (place / "__init__.py").is_file()}
+LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]["layers"]
 
 
 def spelled_out(name):
@@ -19,43 +20,52 @@ def spelled_out(name):
 
 
 def is_there(name):
-    place = HOUSE / name
-    return place.exists() or place.with_name(f"{place.name}.py").is_file() or place.with_name(f"_{place.name}.py").is_file()
-
-
-def paths_named():
-    """All that stands in backticks and begins with a room."""
-    return {one for name in re.findall(r"`([\w/{},.]+)`", PAGE) if "/" in name for one in spelled_out(name) if one.split("/")[0] in ROOMS}
+    place = PACKAGE / name
+    return place.exists() or place.with_name(f"{place.name}.py").is_file()
 
 
 def rows_of_rooms():
-    """(folders, cell with the modules to begin with) of the table of rooms."""
-    table = PAGE.partition("## The rooms")[2].partition("\n\n")[0]
+    """(folders, cells) of the table of rooms."""
+    table = PAGE.partition("## The rooms")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
     return [(re.findall(r"`(\w+)/`", row[0]), row) for row in rows]
 
 
+def test_every_room_and_folder_is_described():
+    rows = {folder: row for folders, row in rows_of_rooms() for folder in folders}
+    assert rows.keys() == ROOMS
+    folders = {place.parent.relative_to(PACKAGE) for place in PACKAGE.glob("*/*/__init__.py")}
+    described = {place for place in folders if f"`{place.name}/`" in "".join(rows[place.parts[0]])}
+    thin = {Path("systems/memories")}
+    assert {place.as_posix() for place in folders - described - thin} == set()
+
+
 def test_every_module_named_exists():
-    assert len(paths_named()) > 40
-    assert [name for name in sorted(paths_named()) if not is_there(name)] == []
+    table = {cell for _, row in rows_of_rooms() for cell in re.findall(r"`([\w/.]+)`", row[-1])}
+    named = {one for name in re.findall(r"`([\w/{},.]+)`", PAGE) if "/" in name and name not in table for one in spelled_out(name)}
+    whole = {name for name in named if name.split("/")[0] in ROOMS}
+    assert [name for name in sorted(whole) if not is_there(name)] == []
     for folders, row in rows_of_rooms():
         for begin in re.findall(r"`([\w/.]+)`", row[-1]):
-            assert any((HOUSE / folder / begin).exists() for folder in folders), begin
-
-
-def test_every_room_and_folder_is_described():
-    told = {folder: row for folders, row in rows_of_rooms() for folder in folders}
-    facades = re.search(r"script:\n`([^`]*)`", PAGE)[1].split(", ")
-    assert told.keys() | (set(facades) & ROOMS) == ROOMS
-    inner = {place.parent.relative_to(HOUSE).as_posix() for place in HOUSE.glob("*/*/__init__.py")}
-    unnamed = {
-        place for place in inner if place not in paths_named() and f"`{place.split('/')[1]}/`" not in "".join(told[place.split("/")[0]])
-    }
-    assert unnamed == set()
+            assert any((PACKAGE / folder / begin).exists() for folder in folders), begin
 
 
 def test_the_layers_are_those_of_the_contract():
-    shown = re.search(r"^    (__main__ > .*)$", PAGE, re.M)[1].replace("{", "").replace("}", "").split(" > ")
-    facades = re.search(r"script:\n`([^`]*)`", PAGE)[1]
-    wanted = [facades if layer == "facades" else layer for layer in shown]
-    assert [set(re.split(r", | \| | : ", layer)) for layer in wanted] == [set(re.split(r" \| | : ", layer)) for layer in LAYERS]
+    assert PAGE.partition("<!-- layers -->\n```\n")[2].partition("\n```")[0].splitlines() == LAYERS
+
+
+def test_the_page_is_short():
+    assert len(PAGE.splitlines()) <= 150
+
+
+def test_the_picture_shows_every_room():
+    picture = (ROOT / "docs" / "pictures" / "house.svg").read_text("utf-8")
+    assert set(re.findall(r'font-size="13"[^>]*>([a-z]+)<', picture)) == ROOMS
+
+
+def test_one_example_is_followed_through_modules_that_exist():
+    links = re.findall(r"\]\(\.\./(src/[^)]+)\)", WALK)
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+    for text, link in re.findall(r"\[([\w/]+)\]\(\.\./src/context_bench/([^)]+)\)", WALK):
+        assert link.removesuffix(".py").removesuffix("/__init__") == text

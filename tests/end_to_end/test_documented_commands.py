@@ -10,7 +10,7 @@ from context_bench.__main__ import main
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.hub import MiniHub, catalogue_fixtures, parquet_bytes, zip_bytes
+from minihub import MiniHub, catalogue_fixtures, parquet_bytes, zip_bytes
 
 PARQUET = "test-00000-of-00001.parquet"
 

@@ -11,7 +11,7 @@ import pytest
 
 from context_bench.core.errors import PreflightFailed, UnknownName
 from context_bench.datasets import load, spec
-from context_bench.testing.hub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows, parquet_bytes
+from minihub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows, parquet_bytes
 
 HOTPOT = "fullwiki/validation-00000-of-00001.parquet"
 

@@ -11,7 +11,7 @@ import zstandard
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.datasets import load
-from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes, zip_bytes
+from minihub import MiniHub, MiniRepo, parquet_bytes, zip_bytes
 
 ROWS = [{"id": f"r{i}", "passage": f"text {i}", "query": f"what is {i}?", "answers": {"text": [str(i), f"no. {i}"]}} for i in range(5)]
 

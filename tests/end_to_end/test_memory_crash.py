@@ -10,7 +10,7 @@ import pytest
 
 from context_bench.memory.ops import run_suites
 from context_bench.memory.systems.bm25 import BM25
-from context_bench.testing.mutants import AcksBeforeCommit, Honest, spec_of
+from mutants import AcksBeforeCommit, Honest, spec_of
 
 
 async def crash(make, **options):

@@ -15,7 +15,7 @@ from context_bench.__main__ import main
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.session import reaching
+from context_bench.session import preflight
 from context_bench.testing.proxies import MisbehavingProxy
 
 
@@ -100,9 +100,9 @@ def test_a_proxy_with_a_key_of_its_own_needs_none_of_ours():
     from context_bench.session.options import RunOptions
 
     told = {"proxy": ["http://127.0.0.1:1"], "upstream": "https://api.openai.com", "tap": "0", "api_key_env": "NOT_SET_ANYWHERE"}
-    reaching.require_keys(RunOptions(**told))
-    with pytest.raises(reaching.PreflightFailed):
-        reaching.require_keys(RunOptions(**told, controls=["full"]))
+    preflight.require_keys(RunOptions(**told))
+    with pytest.raises(preflight.PreflightFailed):
+        preflight.require_keys(RunOptions(**told, controls=["full"]))
 
 
 @pytest.mark.parametrize("flag", ["--upstream", "--reader", "--judge-url"])

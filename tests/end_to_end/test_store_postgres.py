@@ -153,7 +153,7 @@ async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_made_twice(post
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_a_server_that_restarts_in_the_middle_of_a_run_costs_nothing(tmp_path, crash):
-    from context_bench.testing.postgres import PostgresServer
+    from postgres_server import PostgresServer
 
     with PostgresServer(safe=True) as server:
         where = server.url("restarts")
@@ -172,7 +172,7 @@ async def test_a_server_that_restarts_in_the_middle_of_a_run_costs_nothing(tmp_p
 async def test_a_server_that_stays_away_ends_the_run_and_a_resume_asks_only_what_is_owed(tmp_path):
     from dataclasses import replace
 
-    from context_bench.testing.postgres import PostgresServer
+    from postgres_server import PostgresServer
 
     with PostgresServer(safe=True) as server:
         where = server.url("away")

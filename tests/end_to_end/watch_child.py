@@ -11,14 +11,14 @@ import context_bench.traffic.sections.watch
 import context_bench.traffic.watch.tap  # noqa: F401 - imported here so that forks need not
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
-from context_bench.traffic.command.watch_run import Watching
+from context_bench.session.options import WatchOptions
+from context_bench.traffic.command.watch import Watching
 
 
 async def run(upstream, store, front, via=None, back="0"):
-    plain = {"via": via, "back": int(back), "records": None, "name": None, "model": None, "price": [], "price_model": None, "client": []}
-    shadow = {"shadow": None, "shadow_back": None, "sample": 0.0, "max_cost": None, "seed": 0}
     shown = {"output": "json", "out": Path("/dev/null"), "quiet": True}
-    return await Watching(front=int(front), upstream=upstream, store=store, record="full", **plain, **shadow, **shown)._run()
+    options = WatchOptions(front=int(front), upstream=upstream, store=store, record="full", via=via, back=int(back), **shown)
+    return await Watching(options, [])._run()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.testing.hostile import Hostile
-from context_bench.testing.hub import MiniHub
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.viewer import Viewer
+from minihub import MiniHub
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}'
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\n"
@@ -92,7 +92,6 @@ LISTENING = {
     "llm/hop.py": serve,  # and proxy
     "tap/server.py": tap,
     "testing/hostile.py": hostile,
-    "testing/hub.py": hub,
     "viewer/server.py": viewer,
 }
 
@@ -101,7 +100,7 @@ def test_no_server_of_the_package_is_left_out():
     package = Path(context_bench.__file__).parent
     binds = re.compile(r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|\.listen\(")
     assert {str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))} == LISTENING.keys()
-    assert set(LISTENING.values()) | {proxy} == set(SERVERS)
+    assert set(LISTENING.values()) | {proxy, hub} == set(SERVERS)
 
 
 async def exchange(port, data, *, host="127.0.0.1"):

@@ -20,7 +20,8 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.memory.systems import http, mcp
 from context_bench.sandbox.placing import put
-from context_bench.session.options import read_options
+from context_bench.session.flags import read_options
+from context_bench.session.options import RunOptions
 from context_bench.transcripts.answers.read import read_answers
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.vocabulary import Vocabulary
@@ -58,7 +59,7 @@ READERS = {
         Scripted,
         load_tasks,
         Vocabulary.load,
-        lambda path: read_options({}, path),
+        lambda path: read_options({}, path, RunOptions),
         lambda path: spec.read(path),
         lambda path: http.from_spec(str(path)),
         lambda path: mcp.from_spec(str(path)),

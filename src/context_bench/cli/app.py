@@ -13,7 +13,7 @@ import typer
 
 from context_bench.cli import completing, faults
 from context_bench.cli.commands import Commands, built, in_full, no_command, unhide
-from context_bench.core.allocator import bound_arenas
+from context_bench.core import allocator
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
 from context_bench.session import files, interrupts, leftovers
 
@@ -89,7 +89,7 @@ def _run_line(args: list[str]) -> int:
         _say(unknown)
         return unknown.exit_code
     args = _prepare(args)
-    bound_arenas()
+    allocator.bound_arenas()
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:
         args = ["--help" if arg == "--help-all" else arg for arg in args]

@@ -7,32 +7,43 @@ from typing import Annotated
 
 import typer
 
-from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.offers import runs
+from context_bench.session.options import StoredOptions
 
 
+@takes(
+    StoredOptions,
+    metric=own("The score to compare.", unit=None, names="--metric --score-field", rare=False, note="what the runs were about"),
+    margin=own(note="as in a run"),
+    system=own("Compare only this system; repeatable.", unit=None, note="all that both have"),
+)
 def command(
-    first: Annotated[str, typer.Argument(help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN")],
-    second: Annotated[str | None, typer.Argument(help="The later run. Without it, the first run's systems against its baseline.")] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", "--score-field", help="The score to compare. [default: what the runs were about]")
+    first: Annotated[
+        str,
+        typer.Argument(help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN", autocompletion=runs),
+    ],
+    second: Annotated[
+        str | None,
+        typer.Argument(help="The later run. Without it, the first run's systems against its baseline.", autocompletion=runs),
     ] = None,
-    margin: Annotated[float | None, typer.Option(help="Loss of score that would still be acceptable. [default: as in a run]")] = None,
-    system: Annotated[list[str] | None, typer.Option(help="Compare only this system; repeatable. [default: all that both have]")] = None,
-    output: Annotated[str, typer.Option(help="table, markdown, json, html, csv, or a registered reporter.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compare runs that measured different things.")] = False,
-    any_load: Annotated[
-        bool, typer.Option("--any-load", help="Show latency and time to first token also where the runs were made under different load.")
-    ] = False,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
+    *,
+    metric: str | None,
+    margin: float | None,
+    system: list[str] | None,
+    output: str,
+    out: Path | None,
+    force: bool,
+    any_load: bool,
+    store: str,
 ) -> int:
     """Pair rows by dataset, example and trial, and say what may be said.
 
     Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not given.
     """
     from context_bench.comparison import compare, within
-    from context_bench.session.finding import found_run
     from context_bench.session.reporting import write_report
+    from context_bench.session.runs import found_run
 
     with found_run(first, store) as before:
         if second is None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 VARIABLE = "_CONTEXT_BENCH_COMPLETE"
-_MOST_RUNS = 200
 #: Names that a shell takes as they are: others are not offered, since some shells evaluate what they are given.
 _HARMLESS = re.compile(r"[\w@.+#:/,=%-]+")
 
@@ -67,8 +64,6 @@ def _answered(root: Any, complete_line: Callable[[list[str]], list[str]]) -> str
         args, incomplete, head = _joined(args, incomplete)
     if len(args) > 1 or "-" in (incomplete[:1], *(each[:1] for each in args)):
         args = complete_line([*args, incomplete])[:-1]
-    find = root.get_command
-    root.get_command = lambda context, name: attach(find(context, name))
     found = [item for item in asked.get_completions(args, incomplete) if _HARMLESS.fullmatch(item.value)]
     for item in found:
         item.value = item.value.removeprefix(head)
@@ -94,144 +89,3 @@ def _joined(args: list[str], incomplete: str) -> tuple[list[str], str, str]:
         words.append(option)
         return words, last, last[: last.rfind(":") + 1]
     return words, last, last[: max(last.rfind(":"), last.rfind("=")) + 1]
-
-
-# --- names ---
-
-
-def attach(command: Any) -> Any:
-    """Let the parameters of a command, and of those below it, offer the names that they take."""
-    for parameter in getattr(command, "params", ()):
-        found = _of(command.name, parameter)
-        if found is not None:
-            parameter._custom_shell_complete = found
-    for child in getattr(command, "commands", {}).values():
-        attach(child)
-    return command
-
-
-def _of(command: str | None, parameter: Any) -> Callable[[Any, Any, str], list[str]] | None:
-    name = parameter.name or ""
-    if name == "name" and command == "datasets":
-        name = "dataset"
-    source = _SOURCES.get(name)
-    if name == "output" and command == "export":
-        return None
-    if source is None:
-        return None
-    listed = name in ("controls", "shape")
-
-    def offered(context: Any, _: Any, incomplete: str) -> list[str]:
-        head, comma, part = incomplete.rpartition(",") if listed else ("", "", incomplete)
-        try:
-            return [f"{head}{comma}{each}" for each in source(context) if str(each).startswith(part)]
-        except Exception:
-            return []
-
-    return offered
-
-
-def runs(context: Any) -> list[str]:
-    """Names of the store's runs, the newest first, and `last`."""
-    import sqlite3
-
-    from context_bench.session.defaults import DEFAULT_STORE
-
-    params = context.params
-    store = params.get("store") or (f"{params['cache_dir']}/store.db" if params.get("cache_dir") else DEFAULT_STORE)
-    path = Path(str(store).removeprefix("sqlite:///")).expanduser()
-    if not path.is_file():
-        return []
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0.2)) as connection:
-        names = connection.execute("SELECT name FROM runs ORDER BY number DESC LIMIT ?", (_MOST_RUNS,)).fetchall()
-    return [*(str(name) for (name,) in names), "last"]
-
-
-def datasets(_: Any) -> list[str]:
-    """Names of the catalogue, bundled ones and memory data; those of installed packages."""
-    from context_bench.core.registry import registry
-    from context_bench.datasets import catalogue_names
-
-    return sorted({*catalogue_names(), *registry.names("dataset")})
-
-
-def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
-    def named(_: Any) -> Iterable[str]:
-        from importlib import import_module
-
-        from context_bench.core.families import brought
-        from context_bench.core.registry import registry
-
-        return sorted({*import_module(place).BUILTINS, *brought(kind), *registry.names(kind)})
-
-    return named
-
-
-def systems(context: Any) -> list[str]:
-    """Systems that `--system` takes by name: memories for `memory`, else controls and what packages offer."""
-    from context_bench.core.registry import registry
-
-    if "questions" in context.params:
-        from context_bench.memory.systems import BUILTINS, SCHEMES
-
-        return sorted({*BUILTINS, *registry.names("memory")}) + [f"{scheme}:" for scheme in SCHEMES]
-    from context_bench.compression.compressors import ADAPTED, COMPRESSORS
-    from context_bench.core.families import brought
-
-    return sorted({*COMPRESSORS, *ADAPTED, *brought("system"), *registry.names("system")})
-
-
-def controls(_: Any) -> list[str]:
-    """Names of control arms."""
-    from context_bench.session.arms import BUDGETED_CONTROLS, PLAIN_CONTROLS
-
-    return [*PLAIN_CONTROLS, *BUDGETED_CONTROLS]
-
-
-def formats(_: Any) -> list[str]:
-    """Forms of a report."""
-    from context_bench.core.registry import registry
-    from context_bench.reports.output import FORMATS
-
-    return [*FORMATS, *registry.names("reporter")]
-
-
-def exports(context: Any) -> list[str]:
-    """Forms of an export."""
-    from context_bench.cli import exporting
-
-    return [*(each for each in formats(context) if each != "table"), *exporting.formats()]
-
-
-def kinds(_: Any) -> list[str]:
-    """Kinds of charts."""
-    from context_bench.reports.charts import KINDS
-
-    return list(KINDS)
-
-
-def shapes(_: Any) -> list[str]:
-    """Shapes of requests."""
-    from context_bench.llm.shapes import SHAPES
-
-    return list(SHAPES)
-
-
-#: Name of a parameter → where its values come from.
-_SOURCES: dict[str, Callable[[Any], Iterable[str]]] = {
-    **dict.fromkeys(("run", "resume", "first", "second", "against"), runs),
-    "dataset": datasets,
-    "system": systems,
-    "controls": controls,
-    "evaluator": _plugins("evaluator", "context_bench.evaluators"),
-    "metric": _plugins("metric", "context_bench.metrics"),
-    "output": formats,
-    "format": exports,
-    "kind": kinds,
-    "shape": shapes,
-    "marker": lambda _: ("key", "header", "serial"),
-    "record": lambda _: ("meta", "hashes", "redacted", "full"),
-    "wire": lambda _: ("openai", "anthropic", "responses"),
-    "bodies": lambda _: ("all", "changed", "none"),
-    "upstream": lambda _: ("embedded", "echo"),
-}

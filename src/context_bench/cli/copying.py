@@ -7,21 +7,27 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.files import say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
+@takes(
+    StoredOptions,
+    to=own("The other store: a path, or postgresql://USER@HOST:PORT/DATABASE.", unit="URL", default=""),
+    store=own("The store to copy from."),
+    name=own("Another name for the copy of a single run or watch.", unit="NAME", names="--as"),
+)
 def command(
     runs: Annotated[
         list[str] | None, typer.Argument(help="Names or ids, or `last`. [default: all of the store]", metavar="[RUN]...")
     ] = None,
-    to: Annotated[str, typer.Option("--to", help="The other store: a path, or postgresql://USER@HOST:PORT/DATABASE.", metavar="URL")] = "",
-    store: Annotated[str, typer.Option("--store", help="The store to copy from.", metavar="URL")] = DEFAULT_STORE,
-    watches: Annotated[list[str] | None, typer.Option("--watch", help="A watch, by name, or `last`; repeatable.", metavar="NAME")] = None,
-    replies: Annotated[
-        bool, typer.Option("--replies", help="With RUN or --watch: also all that judges are remembered to have said.")
-    ] = False,
-    name: Annotated[str | None, typer.Option("--as", help="Another name for the copy of a single run or watch.", metavar="NAME")] = None,
+    *,
+    to: str,
+    store: str,
+    watches: list[str] | None,
+    replies: bool,
+    name: str | None,
 ) -> int:
     """Copy runs with answers, scores, calls, bodies, set-ups and plan: the copy gives the same reports and can be resumed there.
 

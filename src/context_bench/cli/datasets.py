@@ -7,15 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.session import offers
+from context_bench.session.flags import takes
+from context_bench.session.options import StoredOptions
+
 #: Is there a context that can be compressed?
 _WORDS: dict[bool | None, str] = {True: "yes", False: "–", None: "known once read"}
 
 
+@takes(StoredOptions)
 def command(
-    name: Annotated[str | None, typer.Argument(help="Show this one: fields, evaluators, licence, an example.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
-    context: Annotated[bool, typer.Option("--context", help="Only those that have a context which can be compressed.")] = False,
-    imports: Annotated[list[str] | None, typer.Option("--import", help="Module to import first.", metavar="MODULE")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this one: fields, evaluators, licence, an example.", autocompletion=offers.datasets),
+    ] = None,
+    *,
+    json: bool,
+    context: bool,
+    imports: list[str] | None,
 ) -> int:
     """List the datasets that `--dataset` knows by name, or show one. Nothing is downloaded."""
     from context_bench.datasets import datasets_known, describe

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from context_bench.core.roles import CANDIDATE, control_role, described_cell
 from context_bench.session import interrupts
 from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 TITLE = "what the instrument can see"
 QUESTIONS = 24
@@ -37,12 +37,13 @@ PROXIES = {
 }
 
 
-def command(
-    run: Annotated[str, typer.Option(help="Name of the run in the store; the same name again resumes it.")] = "demo",
-    store: Annotated[str, typer.Option(help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
-    out: Annotated[Path, typer.Option(help="Where the HTML report goes.")] = Path(".context-bench/demo.html"),
-    questions: Annotated[int, typer.Option("-n", help="Questions to ask.", min=2)] = QUESTIONS,
-) -> int:
+@takes(
+    StoredOptions,
+    run=own("Name of the run in the store; the same name again resumes it.", default="demo"),
+    out=own("Where the HTML report goes.", default=Path(".context-bench/demo.html")),
+    questions=own("Questions to ask.", unit=None, names="-n", least=2, default=QUESTIONS),
+)
+def command(run: str, store: str, out: Path, questions: int) -> int:
     """Show what the instrument can see: a bundled model, real proxies, a tap behind them; no key, no network."""
     return interrupts.run(_demo(run, store, out, questions))
 

@@ -8,18 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.files import write_out
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
+@takes(
+    StoredOptions,
+    system=own("Only this system; default: all that changed something.", unit=None),
+    json=own("As JSON on stdout: every span, nothing cut."),
+)
 def command(
     run: Annotated[str, typer.Argument(help="Name or id (its beginning is enough), or `last`.")],
     example: Annotated[str, typer.Argument(help="Id of the example, as reports show it.")],
-    system: Annotated[list[str] | None, typer.Option(help="Only this system; default: all that changed something.")] = None,
-    trial: Annotated[int, typer.Option(help="Which trial.", min=0)] = 0,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
-    full: Annotated[bool, typer.Option("--full", help="Nothing cut, nothing folded.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON on stdout: every span, nothing cut.")] = False,
+    system: list[str] | None,
+    trial: int,
+    store: str,
+    full: bool,
+    json: bool,
 ) -> int:
     """What was done to the messages of one example: [-dropped-] and {+added+} words. RUN: a name, an id or `last`."""
     from context_bench.session.runs import found_in, opened_store

@@ -13,8 +13,9 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_file, stable_hash
 from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.session import interrupts
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.files import say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example
@@ -27,23 +28,26 @@ _HOLES = 100
 _AT_ONCE = 256
 
 
+@takes(
+    StoredOptions,
+    name=own("Name of the run.", unit="RUN", note="made of the first file's name"),
+    system=own("Name of the system in the file at the same position.", unit="NAME", note="as the file says"),
+    dataset=own("Name of the dataset, in place of the file's.", unit="NAME"),
+    format=own("inspect, lm-eval or jsonl.", note="recognised by content"),
+    output=own("table, markdown, json, html, csv."),
+)
 def command(
     files: Annotated[
         list[Path],
         typer.Argument(help="Inspect logs (.eval, .json), lm-eval samples (.jsonl), or JSON lines of answers.", metavar="FILE..."),
     ],
-    name: Annotated[str | None, typer.Option(help="Name of the run. [default: made of the first file's name]", metavar="RUN")] = None,
-    system: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of the system in the file at the same position. [default: as the file says]", metavar="NAME"),
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Name of the dataset, in place of the file's.", metavar="NAME")] = None,
-    format: Annotated[  # noqa: A002
-        str | None, typer.Option("--format", help="inspect, lm-eval or jsonl. [default: recognised by content]")
-    ] = None,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
-    output: Annotated[str, typer.Option(help="table, markdown, json, html, csv.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
+    name: str | None,
+    system: list[str] | None,
+    dataset: str | None,
+    format: str | None,  # noqa: A002
+    store: str,
+    output: str,
+    out: Path | None,
 ) -> int:
     """Make a stored run of answers that were given elsewhere: nothing is called, times and tokens are as recorded."""
     from contextlib import closing

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from context_bench.session import asking
-from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import JudgeOptions
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions
@@ -18,42 +18,39 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")]
-StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")]
-UrlOption = Annotated[str | None, typer.Option(help="The judge's endpoint. [default: that of the run]", metavar="URL")]
-ModelOption = Annotated[str | None, typer.Option(help="The judge's model. [default: that of the run]")]
-KeyOption = Annotated[str, typer.Option(help="Variable with the judge's key.")]
-CacheOption = Annotated[bool, typer.Option("--cache-only", help="Send nothing; what is not remembered counts as failed.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write all figures to this file.", metavar="FILE")]
-SeedOption = Annotated[int, typer.Option(help="Seed of the sample and of everything random.")]
-WorkersOption = Annotated[int, typer.Option(help="Items in flight.", min=1)]
 
 
 @app.command("audit")
+@takes(
+    JudgeOptions,
+    judge_url=own("The judge's endpoint.", note="that of the run"),
+    judge_model=own(note="that of the run"),
+    replicates=own("Times each item is judged, to see whether it says the same.", least=2, default=3),
+    seed=own("Seed of the sample and of everything random."),
+    max_workers=own("Items in flight.", least=1, default=4),
+    json=own("Also write all figures to this file.", unit="FILE"),
+)
 def audit(
     context: typer.Context,
     run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    judge_url: UrlOption = None,
-    judge_model: ModelOption = None,
-    judge_key_env: KeyOption = "OPENAI_API_KEY",
-    items: Annotated[int, typer.Option("-n", "--items", help="Answers to try it on.", min=1)] = 20,
-    only: Annotated[
-        str, typer.Option(help="Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.", metavar="A,B")
-    ] = "marks,attacks,repeats,order,leak,views,drift",
-    replicates: Annotated[int, typer.Option(help="Times each item is judged, to see whether it says the same.", min=2)] = 3,
-    describe: Annotated[
-        list[str] | None, typer.Option(help="What a method does, for the leak audit, in words that do not name it.", metavar="SYSTEM=TEXT")
-    ] = None,
-    seed: SeedOption = 0,
-    max_workers: WorkersOption = 4,
-    max_cost: asking.MaxCostOption = None,
-    price: asking.PriceOption = None,
-    timeout: asking.TimeoutOption = None,
-    retries: asking.RetriesOption = None,
-    rpm: asking.RpmOption = None,
-    tpm: asking.TpmOption = None,
-    cache_only: CacheOption = False,
-    json: JsonOption = None,
+    store: str,
+    judge_url: str | None,
+    judge_model: str | None,
+    judge_key_env: str,
+    items: int,
+    only: str,
+    replicates: int,
+    describe: list[str] | None,
+    seed: int,
+    max_workers: int,
+    max_cost: float | None,
+    price: list[str] | None,
+    timeout: float | None,
+    retries: int | None,
+    rpm: float | None,
+    tpm: float | None,
+    cache_only: bool,
+    json: Path | None,
 ) -> int:
     """Failures, marks that give methods away, attacks, agreement with itself, order, leak, views, drift. Exit code 4 if it must not judge.
 
@@ -69,15 +66,13 @@ def audit(
 
 
 @app.command("label")
-def label(
-    run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    labels: Annotated[Path, typer.Option(help="Where ratings are kept; goes on where it stopped.", metavar="FILE")] = Path("labels.jsonl"),
-    rater: Annotated[str, typer.Option(help="Who rates, where several do.")] = "me",
-    items: Annotated[int, typer.Option("-n", "--items", help="Answers to rate.", min=1)] = 40,
-    score_field: Annotated[str, typer.Option(help="Score over whose range the answers are chosen.")] = "rubric_overall",
-    seed: SeedOption = 0,
-) -> int:
+@takes(
+    JudgeOptions,
+    items=own("Answers to rate.", default=40),
+    score_field=own("Score over whose range the answers are chosen.", default="rubric_overall"),
+    seed=own("Seed of the sample and of everything random."),
+)
+def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, score_field: str, seed: int) -> int:
     """Rate answers by hand, 0 to 5, without knowing whose they are. Every key is kept at once; the same command goes on."""
     from context_bench.cli.judge_label import label_by_hand
 
@@ -85,13 +80,18 @@ def label(
 
 
 @app.command("calibrate")
+@takes(
+    JudgeOptions,
+    score_field=own("The judge's score.", default="rubric_overall"),
+    json=own("Also write all figures to this file.", unit="FILE"),
+)
 def calibrate(
     run: RunArgument,
     labels: Annotated[list[Path], typer.Argument(help="Files that `judge label` wrote, of one rater or of several.", metavar="LABELS...")],
-    store: StoreOption = DEFAULT_STORE,
-    score_field: Annotated[str, typer.Option(help="The judge's score.")] = "rubric_overall",
-    passed: Annotated[float, typer.Option(help="Rating from which an answer counts as passed.", min=0, max=5)] = 3.0,
-    json: JsonOption = None,
+    store: str,
+    score_field: str,
+    passed: float,
+    json: Path | None,
 ) -> int:
     """Hold the judge against people: agreement, bias by system, means corrected by it. The run is labelled with what was found."""
     from context_bench.cli.judge_label import calibrate_run
@@ -100,26 +100,35 @@ def calibrate(
 
 
 @app.command("pairs")
+@takes(
+    JudgeOptions,
+    judge_url=own("The judge's endpoint.", note="that of the run"),
+    judge_model=own(note="that of the run"),
+    items=own("Most questions to ask about.", note="all"),
+    seed=own("Seed of the sample and of everything random."),
+    max_workers=own("Items in flight.", least=1, default=4),
+    json=own("Also write all figures to this file.", unit="FILE"),
+)
 def pairs(
     context: typer.Context,
     run: RunArgument,
     system: Annotated[str, typer.Argument(help="System of the run.")],
     baseline: Annotated[str, typer.Argument(help="System that it is set beside.")],
-    store: StoreOption = DEFAULT_STORE,
-    judge_url: UrlOption = None,
-    judge_model: ModelOption = None,
-    judge_key_env: KeyOption = "OPENAI_API_KEY",
-    items: Annotated[int | None, typer.Option("-n", "--items", help="Most questions to ask about. [default: all]", min=1)] = None,
-    seed: SeedOption = 0,
-    max_workers: WorkersOption = 4,
-    max_cost: asking.MaxCostOption = None,
-    price: asking.PriceOption = None,
-    timeout: asking.TimeoutOption = None,
-    retries: asking.RetriesOption = None,
-    rpm: asking.RpmOption = None,
-    tpm: asking.TpmOption = None,
-    cache_only: CacheOption = False,
-    json: JsonOption = None,
+    store: str,
+    judge_url: str | None,
+    judge_model: str | None,
+    judge_key_env: str,
+    items: int | None,
+    seed: int,
+    max_workers: int,
+    max_cost: float | None,
+    price: list[str] | None,
+    timeout: float | None,
+    retries: int | None,
+    rpm: float | None,
+    tpm: float | None,
+    cache_only: bool,
+    json: Path | None,
 ) -> int:
     """Which of two systems' answers is better, asked in both orders: a win counts only where both agree."""
     from context_bench.cli.judge_audit import run_pairs
@@ -130,9 +139,9 @@ def pairs(
 
 def _limits(context: typer.Context) -> RunOptions:
     """How the judge is asked: its own account, as if it were a run's only one."""
-    from context_bench.session.options import read_options
+    from context_bench.session.flags import read_options
+    from context_bench.session.options import RunOptions
 
     names = ("max_workers", "max_cost", "price", "timeout", "retries", "rpm", "tpm")
     given = {name: context.params[name] for name in names if context.params.get(name) not in (None, [], ())}
-    asked: RunOptions = read_options(given, None)
-    return asked
+    return read_options(given, None, RunOptions)

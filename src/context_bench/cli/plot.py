@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.files import destination, say
-from context_bench.session.runs import StoreOption
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Page
@@ -21,6 +21,12 @@ _THEMES = ("light", "dark")
 _LEAST, _MOST = 280, 4000  # pixels of width
 
 
+@takes(
+    StoredOptions,
+    out=own("File to write; .svg or .png."),
+    width=own("About how many pixels wide; below 500 it is laid out for a telephone.", least=None, default=900),
+    scale=own("Pixels of a PNG for each of the SVG's.", default=2.0),
+)
 def command(
     run: Annotated[
         str,
@@ -28,12 +34,12 @@ def command(
             help="Name or id of a stored run, `last`, a JSON file of `export` or `trace score`, or the folder of `trace score --out-dir`."
         ),
     ],
-    kind: Annotated[str, typer.Option(help="Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.")],
-    out: Annotated[Path, typer.Option(help="File to write; .svg or .png.")],
-    store: StoreOption = DEFAULT_STORE,
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
-    width: Annotated[int, typer.Option(help="About how many pixels wide; below 500 it is laid out for a telephone.")] = 900,
-    scale: Annotated[float, typer.Option(help="Pixels of a PNG for each of the SVG's.")] = 2.0,
+    kind: str,
+    out: Path,
+    store: str,
+    theme: str,
+    width: int,
+    scale: float,
 ) -> int:
     """A chart of a run as a picture of its own, with title, explanation and background."""
     form = out.suffix.lower()

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import PowerOptions
 
 
+@takes(
+    PowerOptions,
+    examples=own("Examples that you have: what can they show?", names="-n --examples", note=""),
+    margin=own(default=0.02),
+    trials=own("Answers per example and system."),
+    metric=own("The score of that run.", unit=None, rare=False),
+)
 def command(
-    n: Annotated[int | None, typer.Option("-n", "--examples", help="Examples that you have: what can they show?")] = None,
-    margin: Annotated[float, typer.Option(help="Loss of score that would still be acceptable.")] = 0.02,
-    difference: Annotated[float, typer.Option(help="Smallest difference that you want to see.")] = 0.03,
-    sd: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the paired differences. [default: that of --from, else as --discordant implies, else 1/3]"
-        ),
-    ] = None,
-    discordant: Annotated[float | None, typer.Option(help="For pass/fail scores: share of examples on which the two differ.")] = None,
-    trials: Annotated[int, typer.Option(help="Answers per example and system.")] = 1,
-    within_sd: Annotated[float, typer.Option(help="Standard deviation between answers of one system to one example.")] = 0.0,
-    cluster_size: Annotated[float, typer.Option(help="Examples that share a text or a conversation, on average.")] = 1.0,
-    icc: Annotated[float, typer.Option(help="Correlation of differences inside a cluster, 0 to 1.")] = 0.0,
-    power: Annotated[float, typer.Option(help="Chance of a decision if there is something to decide.")] = 0.8,
-    alpha: Annotated[float, typer.Option(help="Two-sided error; a margin is tested one-sided at this level.")] = 0.05,
-    source: Annotated[
-        str | None, typer.Option("--from", help="Take the spread from this run (name, `last`, or exported JSON).", metavar="RUN")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="The score of that run.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
+    examples: int | None,
+    margin: float,
+    difference: float,
+    sd: float | None,
+    discordant: float | None,
+    trials: int,
+    within_sd: float,
+    cluster_size: float,
+    icc: float,
+    power: float,
+    alpha: float,
+    source: str | None,
+    metric: str | None,
+    json: bool,
+    store: str,
 ) -> int:
     """Examples needed for a difference and for a margin; with `-n`, what that many can show."""
     measured = _measured(source, metric, store) if source else None
@@ -48,13 +47,13 @@ def command(
         ("--power", power, 0 < power < 1, "between 0 and 1"),
         ("--alpha", alpha, 0 < alpha < 1, "between 0 and 1"),
         ("--discordant", discordant, discordant is None or abs(difference) <= discordant <= 1, "from the difference to 1"),
-        ("-n", n, n is None or n >= 1, "at least 1"),
+        ("-n", examples, examples is None or examples >= 1, "at least 1"),
     ):
         if not holds:
             raise BadInput(f"{name} is {value}; expected a number {expected}")
     effect = measured["design_effect"] if measured and cluster_size == 1 else 1 + (cluster_size - 1) * icc
     variance = spread**2 + 2 * within_sd**2 / trials
-    told = _told(n, margin, abs(difference), variance, discordant, effect, power, alpha)
+    told = _told(examples, margin, abs(difference), variance, discordant, effect, power, alpha)
     if measured:
         told["measured"] = measured
     _show(told, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
@@ -91,7 +90,7 @@ def _told(
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the forecast is safe."""
     from context_bench.comparison import spreads
-    from context_bench.session.finding import found_run
+    from context_bench.session.runs import found_run
 
     with found_run(source, store) as result:
         found = spreads(result, metric)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
 import typer
 
 from context_bench.core.urls import listening_port
 from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 from context_bench.traffic.command.client import run_client
 
 
-def command(
-    context: typer.Context,
-    system: Annotated[
-        str, typer.Option(help="What it does: full, head_tail:keep=0.5, bm25:budget=300, py:pkg.mod:Class …", metavar="SPEC")
-    ],
-    upstream: Annotated[str, typer.Option(help="Where requests go on to: a URL, embedded, echo, scripted:FILE.", metavar="URL")],
-    port: Annotated[int, typer.Option(help="Port to listen on (loopback); 0 takes a free one.")] = 8080,
-) -> int:
+@takes(
+    Common,
+    system=own("What it does: full, head_tail:keep=0.5, bm25:budget=300, py:pkg.mod:Class …", default=None),
+    upstream=own("Where requests go on to: a URL, embedded, echo, scripted:FILE."),
+    port=own("Port to listen on (loopback); 0 takes a free one."),
+)
+def command(context: typer.Context, system: str, upstream: str, port: int) -> int:
     """Serve a system as a proxy, so that it can be measured, or used, like any other.
 
     `-- CMD` runs CMD once it serves, with its provider's address set to this proxy, and ends with CMD's exit code.
@@ -27,7 +27,7 @@ def command(
     listening_port(port, "--port")
     client = list(context.args)
     if client:
-        return asyncio.run(_serve(system, upstream, port, client))  # Ctrl-C is the client's own to deal with
+        return interrupts.looped(_serve(system, upstream, port, client))  # Ctrl-C is the client's own to deal with
     interrupts.run(_serve(system, upstream, port, client))
     return 0
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.urls import listening_port
 from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 
 
-def command(
-    port: Annotated[int, typer.Option(help="Port to listen on (loopback).")] = 9090,
-    upstream: Annotated[str, typer.Option(help="The provider behind: a URL, embedded, echo, or scripted:FILE.")] = "",
-    upstream_key_env: Annotated[str | None, typer.Option(help="Variable with the provider's key, swapped in for one-time keys.")] = None,
-    marker: Annotated[str, typer.Option(help="How calls are recognised: key, header, serial.")] = "key",
-    record: Annotated[str, typer.Option(help="What is kept: meta, hashes, redacted, full.")] = "meta",
-    out: Annotated[Path | None, typer.Option(help="Append each record as a JSON line to this file (mode 0600).")] = None,
-    model: Annotated[str | None, typer.Option(help="Count tokens as this model does, whatever the requests name.")] = None,
-) -> int:
+@takes(
+    Common,
+    port=own(default=9090),
+    upstream=own(unit=None, default=""),
+    marker=own("How calls are recognised: key, header, serial.", rare=False),
+    record=own(default="meta"),
+    out=own("Append each record as a JSON line to this file (mode 0600)."),
+    model=own("Count tokens as this model does, whatever the requests name.", note=""),
+)
+def command(port: int, upstream: str, upstream_key_env: str | None, marker: str, record: str, out: Path | None, model: str | None) -> int:
     """Record what really reaches the provider: point your proxy's own upstream setting at this port."""
     listening_port(port, "--port")
     if not upstream:

@@ -9,23 +9,26 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.urls import listening_port
+from context_bench.session import interrupts
 from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 
+@takes(StoredOptions, port=own("Port on 127.0.0.1; 0 takes a free one.", default=0))
 def command(
     store: Annotated[str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)] = DEFAULT_STORE,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    *,
+    port: int,
+    no_open: bool,
 ) -> int:
     """Look at stored runs in a browser: verdicts, charts, every row, two runs compared; a running run as it goes.
 
     Only this machine can reach it, and only with the address it prints. The store is read, never written.
     """
-    import asyncio
-
     listening_port(port, "--port")
     try:
-        asyncio.run(_serve(store, port, open_browser=not no_open))
+        interrupts.looped(_serve(store, port, open_browser=not no_open))
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0

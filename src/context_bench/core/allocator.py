@@ -1,9 +1,10 @@
-"""Settings of the C allocator, made once when a command starts."""
+"""Care of the C allocator: one heap for all threads of a command, and what is free in it given back to the system."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _ARENAS = 1
@@ -16,12 +17,30 @@ def bound_arenas() -> bool:
     another thread: the memory of a tap or a viewer creeps up for hours although nothing is kept. `MALLOC_ARENA_MAX` in the
     environment is the user's choice and stands.
     """
-    if sys.platform != "linux" or "MALLOC_ARENA_MAX" in os.environ:
+    if "MALLOC_ARENA_MAX" in os.environ:
         return False
+    mallopt = _glibc("mallopt")
+    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, _ARENAS))
+
+
+def give_back() -> bool:
+    """Give the heap's free pages back to the system; returns False if there were none, or the allocator has no such call.
+
+    By itself glibc gives back only the end of the heap. Requests that fail at all stages leave holes of all sizes before it, and the
+    memory of a tap creeps up by 20 MB an hour while what it uses stays the same.
+    """
+    trim = _glibc("malloc_trim")
+    return trim is not None and bool(trim(0))
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """A function of the C library that only glibc has."""
+    if sys.platform != "linux":
+        return None
     import ctypes
 
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        found: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError):  # another C library
-        return False
-    return bool(mallopt(_M_ARENA_MAX, _ARENAS))
+        return None
+    return found

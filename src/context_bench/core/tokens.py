@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Protocol
 
 DEFAULT_ENCODING = "o200k_base"
@@ -119,8 +120,9 @@ class VocabularyCounter:
         return sums
 
     def _counted(self, texts: list[str]) -> list[int]:
-        if len(self._seen) + len(texts) > self.remembered:
-            self._seen.clear()
+        if (over := len(self._seen) + len(texts) - self.remembered) > 0:  # the oldest go, many at a time
+            for key in list(islice(self._seen, max(over, self.remembered // 8))):
+                del self._seen[key]
         vocabulary, special = _vocabulary(self.name)
         return [self._one(vocabulary, special, text) for text in texts]
 

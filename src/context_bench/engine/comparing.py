@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from cachetools import FIFOCache
+
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.engine.columns import Columns, averaged
@@ -49,7 +51,9 @@ class Comparer:
     unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
     by_cluster: bool = False  # the command line's -n counts clusters
     headline: str = ""  # what `comparisons` found to stand above all else
-    _matched: dict[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(default_factory=dict, repr=False)
+    _matched: FIFOCache[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(
+        default_factory=lambda: FIFOCache(_MOST_MATCHED), repr=False
+    )
 
     def comparisons(self) -> list[Comparison]:
         """Every system against the baseline: over everything, and by dataset where there are several.
@@ -289,8 +293,6 @@ class Comparer:
         import numpy as np
 
         if (first, second) not in self._matched:
-            if len(self._matched) >= _MOST_MATCHED:
-                del self._matched[next(iter(self._matched))]
             one, two = self.columns[first].keys(), self.columns[second].keys()
             keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
             self._matched[first, second] = keys, at_one, at_two

@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from context_bench.engine.progress_lines import Line, block, clean, together
-from context_bench.engine.redrawn import Redrawn, redrawable
+
+if TYPE_CHECKING:
+    from context_bench.engine.redrawn import Redrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,11 @@ class RichProgress:
         self._lines = {name: Line(clean(name), total) for name in systems}
         self._began = self._said = self._monotonic()
         stream = self._out
-        if redrawable(stream):
+        if _redrawable(stream):
+            from context_bench.engine.redrawn import Redrawn
+
             self._live = Redrawn(stream, self._drawn, color=not os.environ.get("NO_COLOR"))
+            self._live.start()
 
     def owing(self, system: str, owed: int | None, kept: int) -> None:
         """Show how many rows a system owes, those that the store had already being done."""
@@ -142,3 +147,11 @@ class RichProgress:
             self._out.flush()
         except (OSError, ValueError, UnicodeError):
             return  # nobody is reading any more: no reason to end the run
+
+
+def _redrawable(stream: IO[str]) -> bool:
+    """Is it a terminal on which the cursor can be moved?"""
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
+    except ValueError:  # closed
+        return False

@@ -133,12 +133,12 @@ def together(lines: Sequence[Line], name: str) -> Line:
 #: Columns after the name, as they stand, and in the order in which they are given up when there is no room.
 _GIVEN_UP = ("sent → on", "money", "p50", "rate", "left", "failed", "done")
 _NAME, _LEAST_NAME, _GAP, _BAR = 28, 10, 2, 12
-_STYLES = {"failed": "31", "bar": "36"}
-_DIM = "2"
+_STYLES = {"failed": "red", "bar": "cyan"}
+_DIM = "dim"
 
 
 def block(lines: Sequence[Line], seconds: float, width: int, height: int) -> list[list[tuple[str, str]]]:
-    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of ECMA-48 or ""): a heading, then one per
+    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of rich or ""): a heading, then one per
     system; of too many systems the unfinished ones, and the others together. No line is wider than `width`, and there are fewer than
     `height`.
     """

@@ -1,91 +1,85 @@
-"""A few lines at the bottom of a terminal, drawn again in place at most four times a second by a thread of their own."""
+"""A few lines at the bottom of a terminal, drawn again in place four times a second by rich."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Any, cast
 
-from context_bench.engine.progress_lines import clean
+from rich.console import Console, ConsoleDimensions, ConsoleRenderable
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType
+from rich.text import Text
 
-EVERY = 0.25  # seconds between two drawings
-Styled = list[tuple[str, str]]
-
-
-def redrawable(stream: IO[str]) -> bool:
-    """Is it a terminal on which the cursor can be moved?"""
-    try:
-        return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
-    except ValueError:  # closed
-        return False
+Styled = list[tuple[str, str]]  # texts, each with a style of rich or ""
 
 
-class Redrawn:
-    """Draws what `made(width, height)` gives until it is stopped, then takes it away. A terminal that is gone ends the drawing only.
+class Redrawn(Live):
+    """Draws the lines that `made(width, height)` gives until it is stopped, then takes them away. A terminal that is gone ends nothing.
 
     The cursor stays visible and no mode of the terminal is changed: a process that is killed leaves nothing to put right.
     """
 
     def __init__(self, stream: IO[str], made: Callable[[int, int], list[Styled]], *, color: bool = True) -> None:
-        self._stream, self._made, self._color = stream, made, color
-        self._lock = threading.Lock()
-        self._widths: list[int] = []  # of the lines that stand there
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._draw_on, name="context-bench-progress", daemon=True)
-        self._thread.start()
+        self._stream, self._made = stream, made
+        self._standing: list[int] = []  # widths of the lines that stand there
+        self._coming: list[int] = []
+        console = _Console(
+            file=cast(IO[str], _Forgiving(stream)),
+            force_terminal=True,
+            color_system="standard" if color else None,
+            emoji=False,
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        super().__init__(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
 
     def above(self, line: str) -> None:
         """A line that stays, above the others."""
-        with self._lock:
-            self._write(f"{self._back()}\x1b[J{line}\n")
-            self._widths = []
-            self._draw()
+        self.console.print(Text(line))
 
-    def stop(self) -> None:
-        """Take the lines away."""
-        self._over.set()
-        self._thread.join(timeout=2)
-        with self._lock:
-            if self._widths:
-                self._write(f"{self._back()}\x1b[J")
-            self._widths = []
+    def get_renderable(self) -> Text:
+        """The lines as they are now. The last column stays free: some terminals wrap when it is written."""
+        with contextlib.suppress(OSError, ValueError):  # the variable COLUMNS, which rich prefers, does not follow the window
+            width, height = os.get_terminal_size(self._stream.fileno())
+            self.console.size = ConsoleDimensions(width or 80, height or 24)
+        size = self.console.size
+        lines = self._made(max(1, size.width - 1), size.height)
+        self._coming = [sum(len(text) for text, _ in line) for line in lines]
+        return Text("\n", no_wrap=True).join(Text.assemble(*line) for line in lines)
 
-    def _draw_on(self) -> None:
-        while not self._over.wait(EVERY):
-            with self._lock:
-                self._draw()
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """A window that became narrower has broken the lines into more: these are taken away too."""
+        width = max(1, self.console.size.width)
+        broken = sum(-(-each // width) - 1 for each in self._standing if each > width)
+        self._standing = self._coming
+        rise: list[Any] = [(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * broken
+        return [Control(*rise), *super().process_renderables(renderables)]
 
-    def _draw(self) -> None:
-        width, height = self._size()
-        lines = self._made(max(1, width - 1), height)  # the last column stays free: some terminals wrap when it is written
-        text = "".join("".join(self._styled(*part) for part in line) + "\x1b[K\n" for line in lines)
-        self._write(f"{self._back()}{text}\x1b[J")
-        self._widths = [sum(len(part) for part, _ in line) for line in lines]
 
-    def _styled(self, text: str, style: str) -> str:
-        plain = clean(text, 10_000)
-        return f"\x1b[{style}m{plain}\x1b[0m" if style and self._color and plain.strip() else plain
+class _Console(Console):
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
 
-    def _back(self) -> str:
-        """To the first of the lines that stand there; a window that became narrower has broken them into more."""
-        if not self._widths:
-            return "\r"
-        width, height = self._size()
-        rows = sum(max(1, -(-each // width)) for each in self._widths)
-        return f"\r\x1b[{min(rows, height - 1) or 1}A"
 
-    def _size(self) -> tuple[int, int]:
-        try:
-            size = os.get_terminal_size(self._stream.fileno())
-        except (OSError, ValueError):
-            return 80, 24
-        return size.columns or 80, size.lines or 24
+class _Forgiving:
+    """A stream that swallows what fails: that nobody is reading any more is no reason to end the run."""
 
-    def _write(self, text: str) -> None:
-        try:
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError, LookupError):
             encoding = getattr(self._stream, "encoding", None) or "utf-8"
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
-        except (OSError, ValueError, LookupError):
-            self._over.set()  # nobody is reading any more: no reason to end the run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,8 +1,7 @@
-"""Where this program keeps what can be had again."""
+"""The user's home and cache directories."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
@@ -17,10 +16,12 @@ def home_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench`; `BadInput` without a home."""
-    root, home = Path(os.environ.get("XDG_CACHE_HOME", "")), home_folder()
-    if not root.is_absolute():
-        if home is None:
-            raise BadInput("there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME")
-        root = home / ".cache"
-    return root / "context-bench"
+    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench` or the system's own place for
+    caches; `BadInput` without a home.
+    """
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("context-bench", appauthor=False)
+    except RuntimeError as error:
+        raise BadInput("there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME") from error

@@ -1,4 +1,4 @@
-"""Defaults that several commands name in their help; apart from `cli.options` so that `--help` need not load pydantic."""
+"""Defaults that several commands name in their help; apart from `session.options` so that `--help` need not load pydantic."""
 
 DEFAULT_MODEL = "claude-haiku-4-5-20251001"
 DEFAULT_STORE = "./.context-bench/store.db"

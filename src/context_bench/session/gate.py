@@ -12,35 +12,33 @@ import typer
 
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 from context_bench.core.numbers import real
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.files import replacing
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.results import EvalResult
 
-MinOption = Annotated[list[str] | None, typer.Option("--min", help="A metric must be at least this; repeatable.", metavar="METRIC=X")]
-MaxOption = Annotated[list[str] | None, typer.Option("--max", help="A metric must be at most this; repeatable.", metavar="METRIC=X")]
 
-
+@takes(
+    StoredOptions,
+    metric=own("The metric that may not get worse than --margin.", unit=None, rare=False, note="the run's score"),
+    margin=own("How much worse is not worse.", note="the margin that the run was planned with"),
+    max_failures=own("Largest share of a system's rows that may have failed.", rare=False, note="not checked"),
+)
 def command(
     run: Annotated[str, typer.Argument(help="A JSON file (exported run, or a `compress` output), or the name of a stored run, or `last`.")],
-    against: Annotated[str | None, typer.Option(help="The same of an earlier state, to compare with.", metavar="RUN|FILE")] = None,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
-    metric: Annotated[str | None, typer.Option(help="The metric that may not get worse than --margin. [default: the run's score]")] = None,
-    margin: Annotated[
-        float | None, typer.Option(help="How much worse is not worse. [default: the margin that the run was planned with]")
-    ] = None,
-    max_failures: Annotated[
-        float | None, typer.Option(help="Largest share of a system's rows that may have failed. [default: not checked]")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML to this file.", metavar="FILE")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", metavar="FILE")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compare runs that measured different things.")] = False,
-    store: Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")] = DEFAULT_STORE,
+    against: str | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
+    metric: str | None,
+    margin: float | None,
+    max_failures: float | None,
+    junit: Path | None,
+    markdown: Path | None,
+    force: bool,
+    store: str,
 ) -> int:
     """Exit code 4 if a limit does not hold or a metric got worse; 0 if all is well.
 
@@ -147,7 +145,7 @@ def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Che
 @contextmanager
 def _read(run: str, store: str) -> Iterator[Mapping[str, Any] | EvalResult]:
     """The result of a run, or what a `compress` command wrote."""
-    from context_bench.session.finding import found_run, read_json
+    from context_bench.session.runs import found_run, read_json
 
     if Path(run).is_file() and "metrics" in (document := read_json(Path(run))):
         if not isinstance(document["metrics"], dict):

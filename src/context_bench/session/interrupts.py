@@ -6,6 +6,7 @@ nothing is lost by that either, since a row counts as finished only when it is d
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -15,6 +16,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from context_bench.core import allocator
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +39,7 @@ _KEEPERS = {
 }  # what they did is stored as they go
 _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
+_TIDY = 30.0  # seconds after which free memory is given back, again and again
 
 _typed: list[str] = []  # the command line of this process, as it was typed
 _told: list[bool] = []  # not empty: it was said how to go on
@@ -88,13 +92,37 @@ def run(main: Coroutine[Any, Any, T]) -> T:
                 signal.signal(each, handler)
 
     if threading.current_thread() is not threading.main_thread():
-        return asyncio.run(main)
+        return looped(main)
     try:
-        return asyncio.run(guarded())
+        return looped(guarded())
     except asyncio.CancelledError:
         if asked:
             raise KeyboardInterrupt from None
         raise
+
+
+def looped(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` in an event loop of its own that gives free memory back now and then, since a command may run for days."""
+    import asyncio
+
+    async def tidied() -> T:
+        tidying = asyncio.create_task(_tidying())
+        try:
+            return await main
+        finally:
+            tidying.cancel()
+
+    return asyncio.run(tidied())
+
+
+async def _tidying() -> None:
+    import asyncio
+
+    while True:
+        await asyncio.sleep(_TIDY)
+        if gc.get_freeze_count():  # a run collects seldom, and what failed leaves circles; what is frozen need not be looked through
+            gc.collect()
+        allocator.give_back()
 
 
 def _still_ending() -> None:

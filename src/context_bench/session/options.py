@@ -1,18 +1,13 @@
-"""Everything a run can be told, in one validated record: flags fill it, a TOML file fills it, and the manifest keeps it."""
+"""The table of options: each is declared here once. Flags fill a class of them, a TOML file fills it, and the manifest keeps it."""
 
-from __future__ import annotations
-
-import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-
-from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.numbers import MOST_PORT, whole
-from context_bench.core.tables import load_toml
 from context_bench.core.urls import EXPECTED, fault_of
-from context_bench.session.defaults import DEFAULT_MODEL
+from context_bench.session import offers
+from context_bench.session.defaults import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
+from context_bench.session.flags import Check, Options, flag, own
 
 
 def _listed(value: Any) -> Any:
@@ -39,107 +34,188 @@ def _port_or_url(value: str) -> str:
     return _url_or_name(value)
 
 
+def _number_or_all(value: Any) -> Any:
+    if value is None or value == "all":
+        return value
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ValueError("expected a whole number above 0, or all")
+    return int(value)
+
+
+def _numbers(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    given = [str(item).strip() for item in items if str(item).strip()]
+    if any(not item.isdecimal() or int(item) < 1 for item in given):
+        raise ValueError("expected whole numbers above 0, such as 1,5,10")
+    return sorted({int(item) for item in given})
+
+
 #: A base URL, and what may be one or the name of something else.
-Url = Annotated[str, AfterValidator(_url)]
-UrlOrName = Annotated[str, AfterValidator(_url_or_name)]
-PortOrUrl = Annotated[str, AfterValidator(_port_or_url)]
-Urls = Annotated[list[Url], BeforeValidator(_listed)]
-Many = Annotated[list[str], BeforeValidator(_listed)]
-Comma = Annotated[list[str], BeforeValidator(_comma)]
+Url = Annotated[str, Check(after=_url)]
+UrlOrName = Annotated[str, Check(after=_url_or_name)]
+PortOrUrl = Annotated[str, Check(after=_port_or_url)]
+#: Values of a flag that can be repeated, and of one that separates them by commas.
+Urls = Annotated[list[Url], Check(before=_listed)]
+Many = Annotated[list[str], Check(before=_listed)]
+Comma = Annotated[list[str], Check(before=_comma, split=True)]
+Numbers = Annotated[list[int], Check(before=_numbers, split=True)]
 
 
-class ProxyOptions(BaseModel):
-    """One proxy under test. `key_env` names the variable that holds the key which the proxy itself checks."""
+class Common(Options):
+    """Options of many commands, as most of them have them."""
 
-    model_config = ConfigDict(extra="forbid")
+    store: str = flag("Where results are kept.", DEFAULT_STORE, unit="URL")
+    config: Path | None = flag("Options from a TOML file; flags win.", unit="FILE.toml", rare=True)
+    imports: list[str] | None = flag("Module to import first.", names="--import", unit="MODULE")
+    judge_key_env: str = flag("Variable with the judge's key.", "OPENAI_API_KEY")
+    force: bool = flag("Compare runs that measured different things.", False)
+    quiet: bool = flag("No progress.", False)
+    json: bool = flag("As JSON on stdout.", False)
+    port: int = flag("Port to listen on (loopback).", 8080)
+    junit: Path | None = flag("Write the checks as JUnit XML to this file.", unit="FILE")
+    minimum: list[str] | None = flag("A metric must be at least this; repeatable.", names="--min", unit="METRIC=X")
+    maximum: list[str] | None = flag("A metric must be at most this; repeatable.", names="--max", unit="METRIC=X")
+
+
+class ProxyOptions(Options):
+    """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself checks."""
+
     url: Url
     name: str | None = None
     key_env: str | None = None
     version: str | None = None
 
 
-class RunOptions(BaseModel):
+class RunOptions(Options):
     """The options of `context-bench run`. Names are the flags' with underscores; defaults are the documented ones."""
 
-    model_config = ConfigDict(extra="forbid")
+    in_file: ClassVar[bool] = True
 
-    proxy: Urls = []
-    name: Many = []
-    proxies: list[ProxyOptions] = []
-    system: Many = []
-    dataset: Many = []
-    model: Many = [DEFAULT_MODEL]
-    max_examples: int | None = Field(None, ge=1)
-    output: str = "table"
-    out: Path | None = None
-    score_field: str = "f1"
-    threshold: float = 0.7
-    judge_url: Url | None = None
-    judge_model: str = DEFAULT_MODEL
-    max_workers: int | None = Field(1, ge=0)
-    cache_dir: str | None = None
+    proxy: Urls = flag("Base URL of an OpenAI-compatible proxy (with or without /v1); repeat for several.", [], unit="URL")
+    name: Many = flag("Name of the proxy at the same position; default host:port.", [])
+    proxies: list[ProxyOptions] = flag("Proxies with keys of their own; in a file alone.", [])
+    system: Many = flag(
+        "Another system: py:pkg.mod:Class, a registered name, or a control such as bm25:keep=0.5.",
+        [],
+        unit="SPEC",
+        complete=offers.systems,
+    )
+    dataset: Many = flag(
+        "Built-in name, name:config, bundled:…, hf:OWNER/NAME, or a file (.jsonl .csv .parquet .toml …); repeatable.",
+        [],
+        unit="NAME_OR_PATH",
+        complete=offers.datasets,
+    )
+    model: Many = flag("Sent as `model`.", [DEFAULT_MODEL])
+    max_examples: int | None = flag("Limit per dataset.", names="-n --max-examples", note="all", ge=1)
+    output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offers.formats)
+    out: Path | None = flag("Write the report to this file instead of stdout.")
+    score_field: str = flag("Score that verdicts and pass marks are about.", "f1")
+    threshold: float = flag("Pass mark (score ≥ threshold).", 0.7)
+    judge_url: Url | None = flag("Adds LLMJudge at this endpoint.", unit="URL")
+    judge_model: str = flag("The judge's model.", DEFAULT_MODEL, note="")
+    max_workers: int | None = flag("Examples in flight.", 1, ge=0)
+    cache_dir: str | None = flag("Keep results here and use again what is there.", unit="DIR")
 
-    tap: PortOrUrl | None = None
-    upstream: UrlOrName | None = None
-    controls: Comma | None = None
-    baseline: str | None = None
-    margin: float | None = Field(None, gt=0, lt=1)
-    shape: Comma = ["plain-user"]
-    stream: bool = False
-    trials: int = Field(1, ge=1)
-    seed: int = 0
-    max_cost: float | None = Field(None, ge=0)
-    store: str | None = None
-    dry_run: bool = False
+    tap: PortOrUrl | None = flag("Port to start the tap on, or the URL of a running one.", unit="PORT|URL", note="9090")
+    upstream: UrlOrName | None = flag(
+        "The provider behind: a URL, embedded, echo, or scripted:FILE.", unit="URL", complete=offers.upstreams
+    )
+    controls: Comma | None = flag(
+        "Control arms; alone: full,full#2,none,head_tail,random_drop; or head_tail@NAME. Needs --upstream.",
+        unit="[LIST]",
+        complete=offers.controls,
+    )
+    baseline: str | None = flag("System that the others are compared with.")
+    margin: float | None = flag("Loss of score that would still be acceptable.", gt=0, lt=1)
+    shape: Comma = flag(
+        "Request shapes: plain-user, plain-system, tool-result, claude-code, codex, openai-agent.",
+        ["plain-user"],
+        unit="LIST",
+        complete=offers.shapes,
+    )
+    stream: bool = flag("Ask for streamed replies (gives time to first token).", False, pair=True)
+    trials: int = flag("Times each example is asked.", 1, ge=1)
+    seed: int = flag("Seed of everything random.", 0)
+    max_cost: float | None = flag("Stop before spending more than this many US dollars (exit 5).", unit="USD", ge=0)
+    store: str | None = own(default=None, note=DEFAULT_STORE)
+    dry_run: bool = flag("Only say what it would take.", False)
 
-    api_key_env: str = "OPENAI_API_KEY"
-    proxy_key_env: str | None = None
-    judge_key_env: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    system_prompt: str | None = None
-    prompt: str | None = None
-    extra_body: dict[str, Any] = {}
-    timeout: float = Field(300.0, gt=0)
-    example_timeout: float | None = Field(None, gt=0)
-    setup_timeout: float | None = Field(None, gt=0)
-    run_timeout: float | None = Field(None, gt=0)
-    rpm: float | None = Field(None, gt=0)
-    tpm: float | None = Field(None, gt=0)
-    judge_rpm: float | None = Field(None, gt=0)
-    judge_tpm: float | None = Field(None, gt=0)
-    fixed_concurrency: int | None = Field(None, ge=1)
-    executor: Literal["local", "ray"] = "local"
-    ray_address: str | None = None
-    retries: int = Field(3, ge=0)
-    marker: Literal["key", "header", "serial"] = "key"
-    record: Literal["meta", "hashes", "redacted", "full"] = "full"
-    wire: Literal["openai", "anthropic", "responses"] | None = None
-    tap_check: bool = True
-    bodies: Literal["all", "changed", "none"] | None = None
-    budget: int | None = Field(None, ge=1)
-    keep: float | None = Field(None, gt=0, lt=1)
-    reader: UrlOrName | None = None
-    evaluator: Many = []
-    metric: Many = []
-    imports: Many = []
-    run: str | None = None
-    resume: str | None = None
-    reuse: bool = False
-    proxy_version: str | None = None
-    cache_namespace: Literal["auto", "prompt", "none"] = "auto"
-    price: Many = []
-    price_model: str | None = None
-    max_failures: float = Field(0.02, ge=0, le=1)
-    force: bool = False
-    quiet: bool = False
+    api_key_env: str = flag("Variable with the upstream's key.", "OPENAI_API_KEY", rare=True)
+    proxy_key_env: str | None = flag("Variable with the key that the proxy itself checks.", rare=True)
+    judge_key_env: str | None = own(default=None, rare=True)
+    temperature: float | None = flag("Sampling temperature.", note="not sent", rare=True)
+    max_tokens: int | None = flag("Most tokens of an answer.", rare=True, ge=1)
+    system_prompt: str | None = flag("Put before every request as a system message.", rare=True)
+    prompt: str | None = flag("Template with {context} and {question} for plain shapes.", rare=True)
+    extra_body: dict[str, Any] = flag("Further fields of every request; in a file alone.", {})
+    timeout: float = flag("Seconds for one attempt.", 300.0, rare=True, gt=0)
+    example_timeout: float | None = flag("Seconds for one example, all attempts.", rare=True, gt=0)
+    setup_timeout: float | None = flag("Seconds to get one group ready: a conversation stored, a session compressed.", rare=True, gt=0)
+    run_timeout: float | None = flag("Seconds for the whole run.", rare=True, gt=0)
+    rpm: float | None = flag("Requests a minute to the account, all systems together.", note="no limit", rare=True, gt=0)
+    tpm: float | None = flag("Tokens a minute, prompts and replies, all systems together.", note="no limit", rare=True, gt=0)
+    judge_rpm: float | None = flag(
+        "Requests a minute to the judge, where its account is another.",
+        note="--rpm, with --judge-key-env none",
+        rare=True,
+        gt=0,
+    )
+    judge_tpm: float | None = flag("Tokens a minute to the judge, where its account is another.", rare=True, gt=0)
+    fixed_concurrency: int | None = flag(
+        "For measuring times: so many requests at once, never more; sets --max-workers.",
+        names="--fixed-concurrency --latency-mode",
+        unit="N",
+        rare=True,
+        ge=1,
+    )
+    executor: Literal["local", "ray"] = flag("Where the work is done: local, or ray (the nodes of a cluster).", "local", rare=True)
+    ray_address: str | None = flag(
+        "The Ray cluster, as HOST:PORT or auto.",
+        unit="ADDRESS",
+        note="RAY_ADDRESS, else one on this machine",
+        rare=True,
+    )
+    retries: int = flag("Further attempts after a passing failure.", 3, rare=True, ge=0)
+    marker: Literal["key", "header", "serial"] = flag(
+        "How calls are recognised behind the proxy: key, header, serial.", "key", rare=True, complete=offers.markers
+    )
+    record: Literal["meta", "hashes", "redacted", "full"] = flag(
+        "What is kept: meta, hashes, redacted, full.", "full", complete=offers.records
+    )
+    wire: Literal["openai", "anthropic", "responses"] | None = flag(
+        "API for plain shapes: openai, anthropic, responses.", note="openai", rare=True, complete=offers.wires
+    )
+    tap_check: bool = flag("Insist that each proxy's traffic reaches the tap.", True, rare=True, pair=True)
+    bodies: Literal["all", "changed", "none"] | None = flag(
+        "Keep request and reply bodies: all, changed, none.",
+        note="all up to 10,000 rows",
+        rare=True,
+        complete=offers.bodies,
+    )
+    budget: int | None = flag("Fixed token budget of truncating controls, instead of the size of each system.", rare=True, ge=1)
+    keep: float | None = flag("Fixed share of the context that truncating controls keep.", rare=True, gt=0, lt=1)
+    reader: UrlOrName | None = flag("Who answers for systems that only return a context: URL or embedded.", unit="SPEC", rare=True)
+    evaluator: Many = flag("Further evaluator; repeatable.", [], unit="SPEC", rare=True, complete=offers.evaluators)
+    metric: Many = flag("Further metric; repeatable.", [], unit="SPEC", rare=True, complete=offers.metrics)
+    imports: Many = own(default=[], rare=True)
+    run: str | None = flag("Name of the run; the same name again resumes it.", complete=offers.runs)
+    resume: str | None = flag("Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offers.runs)
+    reuse: bool = flag("Also use rows of other runs with the same content.", False, rare=True)
+    proxy_version: str | None = flag("Enters the proxies' identity.", rare=True)
+    cache_namespace: Literal["auto", "prompt", "none"] = flag(
+        "Keep the arms' provider caches apart: auto, prompt, none.", "auto", rare=True
+    )
+    price: Many = flag("MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.", [], rare=True)
+    price_model: str | None = flag("Show money as if this model had answered.", rare=True)
+    max_failures: float = flag("Share of failures per system above which the exit code is 1.", 0.02, rare=True, ge=0, le=1)
+    force: bool = own("Go on where a check would refuse.", rare=True)
+    quiet: bool = own(rare=True)
 
-    @model_validator(mode="after")
-    def _as_many_workers(self) -> Self:
+    def settled(self) -> None:
         """A fixed load needs a worker for each of its requests, and no more."""
         if self.fixed_concurrency is not None:
             self.max_workers = self.fixed_concurrency
-        return self
 
     @property
     def all_proxies(self) -> list[ProxyOptions]:
@@ -157,66 +233,312 @@ class RunOptions(BaseModel):
         return whole(self.tap) if self.tap is not None and self.tap.isdigit() else None
 
 
-def read_options(flags: dict[str, Any], config: Path | None, kind: type[RunOptions] = RunOptions) -> Any:
-    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has there."""
-    values = {**(_read_toml(config) if config else {}), **flags}
-    try:
-        return kind(**values)
-    except ValidationError as error:
-        found = error.errors()
-        in_file = config is not None and not any(item["loc"][:1] and item["loc"][0] in flags for item in found)
-        raise BadSpec(str(config) if in_file else "the command line", [_fault(item, kind, flags, config) for item in found]) from None
+class MemoryOptions(RunOptions):
+    """The options of `context-bench memory run`; `max_examples` counts conversations. `relay` empty: the bundled model."""
+
+    changes: ClassVar = {
+        "system": own("bm25, embedding, hybrid, recency, mem0, …; py:pkg.mod:Class; cli:, http:, mcp: and a file; repeatable."),
+        "dataset": own(
+            "locomo, longmemeval, dmr, beam, convomem, membench, memoryagentbench, bundled:recall-lab, or a file; repeatable.",
+            default=["locomo"],
+        ),
+        "model": own("Answering model, and the judge's.", parse=str),
+        "max_examples": own("Limit of conversations per dataset.", names="-n --max-conversations", note=""),
+        "score_field": own("Score that verdicts and the table by type are about."),
+        "judge_url": own("Adds MemoryJudge at this endpoint."),
+        "judge_model": own("The judge's model; alone: at the relay."),
+        "max_workers": own("Conversations in flight.", note="1; with the bundled model as many as cores"),
+        "tap": own("See what memories send to the relay: a port.", unit="PORT", note="", rare=True),
+        "upstream": own("What stands behind the tap.", note="the relay", rare=True),
+        "baseline": own("Memory that the others are compared with.", note="full_context", rare=True),
+        "margin": own(rare=True),
+        "trials": own("Times everything is repeated, ingest included.", rare=True),
+        "seed": own(default=42),
+        "api_key_env": own("Variable with the relay's key."),
+        "temperature": own("Sampling temperature of the reader.", note="0"),
+        "reader": own("Who answers: URL, embedded, py:pkg.mod:Class, none (retrieval only).", unit=None, note="the relay", rare=False),
+        "max_failures": own("Share of failures per memory above which the exit code is 1."),
+    }
+
+    bodies: Any = own(default="changed", note="changed")
+
+    relay: UrlOrName | None = flag("OpenAI-compatible endpoint used by every memory and the reader.", unit="URL", note="the bundled model")
+    api_key: str | None = flag("The relay's key; better in the variable of --api-key-env.", note="OPENAI_API_KEY", secret=True)
+    qa_types: Comma = flag("Only these types of questions, comma-separated.", [], unit="A,B")
+    k: Numbers = flag(
+        "Numbers of hits to measure at; the reader gets the largest.",
+        [1, 5, 10],
+        note="1,5,10; for the bundled model 1,3",
+    )
+    questions: Annotated[int | Literal["all"] | None, Check(before=_number_or_all)] = flag(
+        "At most so many of each conversation, or all.", unit="N", note="all; for the bundled model 5"
+    )
+    budget_tokens: Numbers = flag("Also measure at these token budgets.", [], unit="N,N")
+    floors: bool = flag("Also run none, random, full_context, oracle.", True, pair=True)
+    mode: Literal["shared", "isolated", "growing"] = flag(
+        "shared: each conversation once for all its questions; isolated: anew for every question; growing: each beside all before it.",
+        "shared",
+    )
+    overlay: str | None = flag("Corrections and exclusions of questions, as a file.", unit="FILE", rare=True)
+    probes: int = flag("Items looked for by their own words after storing (write loss).", 20, rare=True, ge=0)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        read = load_toml(path.read_text("utf-8"))
-    except OSError as error:
-        raise BadInput(f"--config {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(f"--config {path} is not valid TOML: {error}") from None
-    return {key.replace("-", "_"): value for key, value in read.items()}
+class CompressOptions(RunOptions):
+    """The options of `context-bench compress run`; `max_examples` counts sessions. `responder`: who answers (`sentence` asks no model)."""
+
+    changes: ClassVar = {
+        "proxy": own("Base URL of a compressing proxy, whose own upstream is the tap; repeatable."),
+        "system": own("Compressor: anchored, mask_observations, head_tail:keep=0.3, py:pkg.mod:Class, cli:COMMAND; repeatable."),
+        "model": own("The responder's model.", note=""),
+        "max_examples": own("Limit of sessions.", note=""),
+        "score_field": own("Score that verdicts are about.", default="probe_score", note="probe_score; with a judge rubric_overall"),
+        "judge_url": own("Adds the rubric judge at this endpoint."),
+        "max_workers": own("Groups in flight."),
+        "upstream": own("Who answers behind the tap: a URL, embedded, scripted:FILE, sentence.", note="the responder"),
+        "controls": own("What is run beside.", unit="A,B", default=DEFAULT_CONTROLS),
+        "baseline": own(note="full", rare=True),
+        "trials": own("Answers to each probe."),
+        "api_key_env": own("Variable with the responder's key."),
+        "temperature": own("Sampling temperature of the responder.", note="0"),
+        "max_tokens": own(note="400"),
+        "wire": own("API that all arms speak through the tap: openai, anthropic, responses."),
+    }
+
+    bodies: Any = own(default="changed", note="changed")
+
+    sessions: Many = flag("Recorded sessions; arguments of the command.", ["bundled:sessions"])
+    points: str = flag(
+        "Where sessions are compressed: fraction:0.75[,…], tokens:N[,…], every:N, at:I[,…], task-boundary.",
+        "fraction:0.75",
+        unit="WHERE",
+    )
+    window: int | None = flag("Tokens that fractions are of.", unit="TOKENS", note="those of the session", ge=1)
+    responder: str = flag("Who answers: sentence (no model), embedded, scripted:FILE, or a URL.", "sentence", unit="SPEC")
+    probes: Comma = own(
+        "Who makes the probes: structured (rules), model (the responder, checked word for word).",
+        default=["structured"],
+        unit="A,B",
+        rare=False,
+        bounds={},
+    )
+    types: Comma = flag("Only these: recall, artifact, continuation, decision.", [], unit="A,B")
+    per_type: int | None = flag("At most so many probes of each type at a point.", unit="N", ge=1)
+    drift: bool = flag("Compress at one point after the other, and ask about the first after each.", False)
+    replicates: int = flag("Compressions of each point.", 1, ge=1)
+    eligibility: int | None = flag(
+        "Answers of their own by which probes are chosen; 0: by their facts.",
+        unit="N",
+        note="5; for sentence 0",
+        ge=0,
+    )
+    criteria: Literal["by_probe", "all"] = flag("by_probe (those that fit the type) or all 14.", "by_probe")
+    visibility: Literal["context", "normalised", "response_only"] = flag(
+        "What the judge sees: context, normalised, response_only.", "context"
+    )
+    rubric: str | None = flag("A rubric of your own.", unit="FILE")
 
 
-def _fault(item: Any, kind: type[RunOptions], flags: dict[str, Any], config: Path | None) -> str:
-    where = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(where, kind.model_fields, n=1)
-        return f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: {', '.join(sorted(kind.model_fields))}"
-    from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
+class ReplayOptions(RunOptions):
+    """The options of `context-bench replay`; `max_examples` counts sessions. `model` empty: as recorded."""
 
-    value = repr(item["input"])[:400]
-    if config is not None and isinstance(item["input"], dict) and where in kind.model_fields and where not in flags:
-        inside = ", ".join(map(str, list(item["input"])[:10]))
-        return redact(f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})")
-    if config is not None and item["loc"] and item["loc"][0] not in flags:
-        return redact(f"{where} = {value}: {_expected(item, kind)}")
-    if len(item["loc"]) == 2 and isinstance(item["loc"][1], int):  # one of several, each with a flag of its own
-        where = str(item["loc"][0])
-    return redact(f"{_FLAGS.get(where) or '--' + where.replace('_', '-')} {value}: {_expected(item, kind)}")
+    changes: ClassVar = {
+        "proxy": own("Base URL of a proxy, whose own upstream is the tap; repeat for several."),
+        "model": own("Sent instead of the recorded model.", default=[], parse=str),
+        "max_examples": own("Most sessions to replay.", names="-n --max-sessions"),
+        "score_field": own(default="action_match"),
+        "max_workers": own("Sessions in flight.", note="one per system", rare=True),
+        "upstream": own("The provider behind the tap: echo (no model, free), a URL, embedded, or scripted:FILE."),
+        "margin": own("Loss of agreement that would still be acceptable.", rare=True),
+        "trials": own("Times each session is replayed.", rare=True),
+        "seed": own(rare=True),
+        "wire": own("Render sessions for this API: openai, anthropic, responses.", note="as recorded"),
+        "max_failures": own("Share of failures above which the exit code is 1."),
+    }
 
+    bodies: Any = own(default="all")  # the figures are read from what was forwarded
 
-_FLAGS = {"max_examples": "-n", "imports": "--import"}
-_SORTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list", "dict": "a table"}
-_BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
-
-
-def _expected(item: Any, kind: type[RunOptions]) -> str:
-    """The values that fit, in our words where it is about a sort of value or its bounds."""
-    if item["type"] == "literal_error":
-        return f"expected {item['ctx']['expected'].replace(chr(39), '')}"
-    if item["type"] == "missing":
-        return "this has to be given"
-    field = kind.model_fields.get(str(item["loc"][0])) if len(item["loc"]) == 1 else None
-    bounds = [words.format(bound) for name, words in _BOUNDS.items() for bound in _bounds(field, name)]
-    sort = next((word for name, word in _SORTS.items() if item["type"].startswith(f"{name}_")), None)
-    if sort is None and bounds:
-        sort = _SORTS["int" if "int" in str(field and field.annotation) else "float"]
-    if sort is None:
-        return str(item["msg"].removeprefix("Value error, "))
-    return f"expected {' '.join([sort, ' and '.join(bounds)]).strip()}"
+    sessions: Many = own(default=[])
+    level: int | None = flag("0: tokens, cache, money, wire, loss. 1: also the next action.", note="0 with echo, else 1", least=0, most=1)
+    profile: str | None = flag(
+        "Cache rules and prices: a model's, or a family's rules (openai, openai-5.6, anthropic, vllm, deepseek) "
+        "at the recorded model's prices.",
+        unit="MODEL",
+        note="the recorded model's",
+    )
 
 
-def _bounds(field: Any, name: str) -> list[float]:
-    found = [getattr(rule, name, None) for rule in (field.metadata if field is not None else ())]
-    return [bound for bound in found if bound is not None]
+class AgentOptions(RunOptions):
+    """The options of `context-bench agent`; `max_examples` counts tasks."""
+
+    changes: ClassVar = {
+        "model": own(default=[]),
+        "max_examples": own("Most tasks.", names="-n --max-tasks"),
+        "score_field": own(default="solved"),
+        "threshold": own(default=1.0),
+        "max_workers": own("Agents at work at once.", rare=True),
+        "tap": own("Port of the tap, which is a proxy arm's upstream.", unit="PORT"),
+        "upstream": own("The model's provider behind the tap: a URL, embedded, or scripted:FILE."),
+        "baseline": own("Arm that the others are compared with.", note="base, else the first"),
+        "margin": own("Loss of solve rate that would still be acceptable, such as 0.1."),
+        "trials": own("Times each task is given to each arm."),
+        "seed": own(rare=True),
+        "max_cost": own("Begin no further agent once this many US dollars are spent (exit 5)."),
+        "marker": own("How calls are recognised behind a proxy: key, serial."),
+        "max_failures": own("Share of failures per arm above which the exit code is 1."),
+    }
+
+    bodies: Any = own("Keep request and reply bodies: all, none.", default="all", note="all")
+
+    tasks: str = flag("Folder or file of tasks; the command's argument.", "")
+    arm: Many = flag("NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…")
+    command: list[str] = flag("The agent's command line, after `--`.", [])
+    max_seconds: float | None = flag("Abort rule: seconds of one run.", note="the task's own", gt=0)
+    max_calls: int | None = flag("Abort rule: answered calls of the model in one run.", ge=1)
+    max_cost_per_task: float | None = flag("Abort rule: US dollars of one run.", unit="USD", gt=0)
+    noise_floor: bool | None = flag("Run the baseline twice.", note="with 2 trials or more", pair=True)
+    nothing: bool = flag("Also verify every task with nothing done (arm none).", True, note="yes", rare=True, pair=True)
+    stdin: bool = flag("Give the instruction to CMD's standard input.", False, rare=True)
+    pass_env: Many = flag("Variable of this shell that agents get, too; repeatable.", [], unit="NAME", rare=True)
+    readable: Many = flag("Path that agents may read; repeatable.", [], unit="PATH", rare=True)
+    repos: str | None = flag("Folder with the repositories that tasks name.", unit="DIR", rare=True)
+    test_command: str = flag("What runs the tests of rows that name no command.", "", unit="CMD", rare=True)
+    unsafe: bool = flag("Without a sandbox where none works: agents can do all that you can.", False, rare=True)
+
+
+class WatchOptions(Options):
+    """The options of `context-bench watch`."""
+
+    front: int = flag("Port to point your client at (loopback).", 8080)
+    via: str | None = flag("The proxy in between, which must have the back port as its upstream; without: a baseline.")
+    back: int = flag("Port to point the proxy's own upstream at.", 9090)
+    upstream: str = own(default="")
+    store: str = own("Where records are kept.")
+    record: str = own("What is kept: meta (no text at all), hashes, redacted, full.", default="meta")
+    records: Path | None = flag("Also append what clients sent to this file, a JSON line each (mode 0600).")
+    name: str | None = own("Name of this watch. [default: the time]", default=None)
+    show: str | None = flag("Only print the report of a stored watch: its name, or last.", unit="NAME")
+    output: str = own("The report at the end: table or json.")
+    out: Path | None = own()
+    model: str | None = own("Count tokens as this model does, whatever the requests name.", default=None)
+    price: list[str] | None = own("MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens.", default=None, rare=False)
+    price_model: str | None = own("All money as if this model had answered.", unit="NAME", rare=False)
+    shadow: str | None = flag("Mirror sampled requests to this proxy; replies are thrown away.", unit="URL")
+    shadow_back: int | None = flag("Port for the shadow proxy's own upstream.")
+    sample: float = flag("Share of turns to mirror, 0 to 1.", 0.02)
+    max_cost: float | None = own("Most that mirrored requests may cost, in USD.", bounds={})
+    seed: int = own("Which turns are mirrored follows from this.")
+    quiet: bool = own("Nothing on stderr while it runs.")
+
+
+class MemoryChecks(Options):
+    """Options of `context-bench memory doctor|ops|audit|cortex-eval|cortex-compare`."""
+
+    seconds: float = flag("How long what was added may take until it can be found.", 60.0)
+    suite: str = flag(
+        "Which suites: isolation, delete, update, concurrency, crash, growth, poison, robust.",
+        "isolation,delete,update,concurrency,crash,growth",
+        unit="LIST",
+    )
+    scale: float = flag("How much is stored and asked; 1 takes some seconds on a local store.", 1.0)
+    deadline: float = flag("Seconds after which a call has failed.", 60.0)
+    examples: int = flag("Masked beginnings shown of each kind.", 3)
+    benchmark: str = flag("locomo, longmemeval, dmr, or all.", "all")
+    binary: str | None = flag("The program; by default openclaw-cortex on the PATH.")
+    accumulate: bool = flag("One reset, store everything, then ask everything.", False)
+    dataset_path: Path | None = flag("Questions from this file instead of the small set; needs one --benchmark.")
+    k2: int = flag("Also measure recall at this depth (not less than --k).", 0)
+    compat: str | None = flag("v0.10: the program's arguments as they were in that version.")
+    current: Path | None = flag("What cortex-eval wrote.")
+
+
+class JudgeOptions(Options):
+    """Options of `context-bench judge …`."""
+
+    items: int = flag("Answers to try it on.", 20, names="-n --items", least=1)
+    only: str = flag(
+        "Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.",
+        "marks,attacks,repeats,order,leak,views,drift",
+        unit="A,B",
+    )
+    describe: list[str] | None = flag("What a method does, for the leak audit, in words that do not name it.", unit="SYSTEM=TEXT")
+    cache_only: bool = flag("Send nothing; what is not remembered counts as failed.", False)
+    labels: Path = flag("Where ratings are kept; goes on where it stopped.", Path("labels.jsonl"), unit="FILE")
+    rater: str = flag("Who rates, where several do.", "me")
+    passed: float = flag("Rating from which an answer counts as passed.", 3.0, least=0, most=5)
+
+
+class TraceOptions(Options):
+    """Options of `context-bench trace …`."""
+
+    gold: Path | None = flag("Gold: parquet, JSONL, JSON, or a folder of annot.json.", unit="PATH")
+    trace: list[str] | None = flag("Log or folder of logs, of any known agent; NAME=PATH puts it in a set; repeatable.", unit="[NAME=]PATH")
+    repo: list[str] | None = flag(
+        "Checkout, git clone (PATH@COMMIT), archive, JSON snapshot, or a folder of them; repeatable.", unit="PATH"
+    )
+    policy: str = flag(
+        "strict, strict-full (more kinds of definitions), or contextbench-v1: the original's figures, faults included.",
+        "strict",
+    )
+    count: str | None = flag("Also count as read: listed, claimed, edits, comma-separated.", unit="A,B")
+    results: list[str] | None = flag(
+        "A harness's report on the patches, or the patches (predictions); [NAME=]PATH; repeatable.", unit="[NAME=]PATH"
+    )
+    join: Path | None = flag("CSV of the wanted instances.", unit="FILE")
+    instance: str | None = flag("The task that all traces are about, where logs do not say.", unit="ID")
+    report: list[Path] | None = flag("Also write a report here; its ending says which; repeatable.", unit="FILE")
+    out_dir: Path | None = flag("Keep rows and all reports here; what is scored already is not scored again.", unit="DIR")
+    min_coverage: list[str] | None = flag("Exit 4 if a set's mean coverage is below this; repeatable.", unit="LEVEL=X")
+    by: str = flag("A step of the curve: call, or turn (all calls of one reply).", "call")
+    longest: int | None = flag("A read of more lines at once counts as the file alone.", unit="LINES")
+    dilate: int = flag("Lines around a deletion that are the same place.", 0, unit="LINES")
+    exclude_infra: bool = flag("Failures of the machinery are no failures of the agent.", False)
+    scorer: str | None = flag("The score of an Inspect log that is the verdict.")
+    tools: Path | None = flag("Further tools of agents, as TOML.", unit="FILE")
+    workers: int | None = flag("Processes.", note="as many as pay")
+    fresh: bool = flag("Score again what --out-dir has.", False)
+    to: str = flag("events (this program's JSONL) or contextbench (its unified predictions).", "events")
+    width: int | None = flag("Columns.", note="the terminal's, at most 120; else 80", least=40)
+
+
+class StoredOptions(Options):
+    """Options of the commands on stored runs."""
+
+    any_load: bool = flag("Show latency and time to first token also where the runs were made under different load.", False)
+    against: str | None = flag("The same of an earlier state, to compare with.", unit="RUN|FILE", complete=offers.runs)
+    markdown: Path | None = flag("Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", unit="FILE")
+    trial: int = flag("Which trial.", 0, least=0)
+    full: bool = flag("Nothing cut, nothing folded.", False)
+    kind: str | None = flag("Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offers.kinds)
+    theme: str = flag("light or dark.", "light")
+    format: str = flag(
+        "json, csv, html, markdown; whole rows with their answers: jsonl, parquet, inspect, memory, results.",
+        "json",
+        complete=offers.exports,
+    )
+    canonical: bool = flag("JSON without times, dates and run id: equal runs give equal bytes.", False)
+    watches: list[str] | None = flag("A watch, by name, or `last`; repeatable.", names="--watch", unit="NAME")
+    replies: bool = flag("With RUN or --watch: also all that judges are remembered to have said.", False)
+    older_than: str | None = flag("Age, such as 30d, 12h, 90m.")
+    context: bool = flag("Only those that have a context which can be compressed.", False)
+    no_open: bool = flag("Do not open a browser.", False)
+    simulate: bool = flag("The made-up session: 40 turns, 2,000 tokens of head, 1,000 per turn.", False)
+    upstream_key_env: str | None = flag("Variable with the provider's key, swapped in for one-time keys.")
+    gguf: Path | None = flag("Serve this GGUF file instead of the bundled model.", unit="PATH")
+    style: str = flag("qa-few-shot (plain few-shot template) or chat (the model's own).", "qa-few-shot")
+
+
+class PowerOptions(Options):
+    """Options of `context-bench power`."""
+
+    difference: float = flag("Smallest difference that you want to see.", 0.03)
+    sd: float | None = flag(
+        "Standard deviation of the paired differences.",
+        note="that of --from, else as --discordant implies, else 1/3",
+    )
+    discordant: float | None = flag("For pass/fail scores: share of examples on which the two differ.")
+    within_sd: float = flag("Standard deviation between answers of one system to one example.", 0.0)
+    cluster_size: float = flag("Examples that share a text or a conversation, on average.", 1.0)
+    icc: float = flag("Correlation of differences inside a cluster, 0 to 1.", 0.0)
+    power: float = flag("Chance of a decision if there is something to decide.", 0.8)
+    alpha: float = flag("Two-sided error; a margin is tested one-sided at this level.", 0.05)
+    source: str | None = flag("Take the spread from this run (name, `last`, or exported JSON).", names="--from", unit="RUN")

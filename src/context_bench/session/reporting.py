@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.errors import BadInput
 from context_bench.core.families import families_of, named_controls
 from context_bench.session import interrupts
-from context_bench.session.files import harmless, replacing, say
+from context_bench.session.files import harmless, replacing, say, write_out
+from context_bench.session.gate import hold, limits
 
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
@@ -83,3 +87,30 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
 
 def _too_long(row: Any) -> bool:
     return str(row.errors.get("system", "")).startswith("ContextTooLong")
+
+
+def publish(
+    document: Mapping[str, Any], grids: Any, output: str, out: Path | None, minimum: list[str] | None, maximum: list[str] | None
+) -> None:
+    """Write the result, then hold it against the limits."""
+    if output not in ("table", "json", "markdown"):
+        raise BadInput(f"--output {output!r}: expected table, json or markdown")
+    from context_bench.reports.grids import as_markdown, as_table
+
+    if output == "json":
+        text = json_text(document)
+    else:
+        text = as_markdown(grids()) if output == "markdown" else as_table(grids(), width=_width(out))
+    write_out(text, out)
+    hold(limits(document, minimum or [], maximum or []))
+
+
+def json_text(value: Any) -> str:
+    """A document for other programs: indented, and JSON by the letter (what is no number is null)."""
+    from context_bench.reports.text import json_ready
+
+    return json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _width(out: Path | None) -> int:
+    return max(80, shutil.get_terminal_size((120, 24)).columns) if out is None else 120

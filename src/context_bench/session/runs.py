@@ -7,20 +7,23 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
-from context_bench.session import asking, interrupts
-from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session import interrupts
 from context_bench.session.files import say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import StoredOptions
 
-StoreOption = Annotated[str, typer.Option("--store", help="Where results are kept.", metavar="URL")]
+if TYPE_CHECKING:
+    from context_bench.results import EvalResult
 
 
-def list_runs(store: StoreOption = DEFAULT_STORE, json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False) -> int:
+@takes(StoredOptions)
+def list_runs(store: str, json: bool) -> int:
     """The runs in a store, newest first."""
     from context_bench.engine import list_runs as stored_runs
 
@@ -38,14 +41,19 @@ def list_runs(store: StoreOption = DEFAULT_STORE, json: Annotated[bool, typer.Op
     return 0
 
 
+@takes(
+    StoredOptions,
+    score_field=own("Another score than the run's own.", note=""),
+    threshold=own("Another pass mark than the run's own.", note=""),
+)
 def show(
     run: Annotated[str, typer.Argument(help="Name or id (its beginning is enough), or `last`.")],
-    store: StoreOption = DEFAULT_STORE,
-    output: Annotated[str, typer.Option(help="table, markdown, json, html, csv, or a registered reporter.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
-    score_field: Annotated[str | None, typer.Option(help="Another score than the run's own.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Another pass mark than the run's own.")] = None,
-    imports: Annotated[list[str] | None, typer.Option("--import", help="Module to import first.", metavar="MODULE")] = None,
+    store: str,
+    output: str,
+    out: Path | None,
+    score_field: str | None,
+    threshold: float | None,
+    imports: list[str] | None,
 ) -> int:
     """The report of a stored run, in any format, without running anything."""
     from context_bench.runner import details
@@ -59,42 +67,51 @@ def show(
     return 0
 
 
+@takes(
+    StoredOptions,
+    evaluator=own("Evaluator to add or to score with again.", rare=False),
+    max_workers=own("Answers judged at once.", least=1),
+    score_field=own("Score that the report is about.", note=""),
+    max_failures=own(rare=False),
+    output=own("table, markdown, json, html, csv."),
+)
 def rescore(
     context: typer.Context,
     run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
-    store: StoreOption = DEFAULT_STORE,
-    evaluator: Annotated[list[str] | None, typer.Option(help="Evaluator to add or to score with again.", metavar="SPEC")] = None,
-    judge_url: Annotated[str | None, typer.Option(help="Adds LLMJudge at this endpoint.", metavar="URL")] = None,
-    judge_model: Annotated[str | None, typer.Option(help="The judge's model.")] = None,
-    judge_key_env: Annotated[str, typer.Option(help="Variable with the judge's key.")] = "OPENAI_API_KEY",
-    max_workers: Annotated[int, typer.Option(help="Answers judged at once.", min=1)] = 1,
-    max_cost: asking.MaxCostOption = None,
-    price: asking.PriceOption = None,
-    timeout: asking.TimeoutOption = None,
-    retries: asking.RetriesOption = None,
-    example_timeout: asking.ExampleTimeoutOption = None,
-    run_timeout: asking.RunTimeoutOption = None,
-    rpm: asking.RpmOption = None,
-    tpm: asking.TpmOption = None,
-    score_field: Annotated[str | None, typer.Option(help="Score that the report is about.")] = None,
-    max_failures: Annotated[float, typer.Option(help="Share of failures per system above which the exit code is 1.")] = 0.02,
-    output: Annotated[str, typer.Option(help="table, markdown, json, html, csv.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
-    imports: Annotated[list[str] | None, typer.Option("--import", help="Module to import first.", metavar="MODULE")] = None,
+    store: str,
+    evaluator: list[str] | None,
+    judge_url: str | None,
+    judge_model: str | None,
+    judge_key_env: str,
+    max_workers: int,
+    max_cost: float | None,
+    price: list[str] | None,
+    timeout: float | None,
+    retries: int | None,
+    example_timeout: float | None,
+    run_timeout: float | None,
+    rpm: float | None,
+    tpm: float | None,
+    score_field: str | None,
+    max_failures: float,
+    output: str,
+    out: Path | None,
+    imports: list[str] | None,
 ) -> int:
     """Judge the stored answers again: no system is called."""
     from context_bench.engine import RunSettings
     from context_bench.engine import rescore as score_again
     from context_bench.runner import details
     from context_bench.session import parts, preflight
+    from context_bench.session.flags import read_options
     from context_bench.session.limiting import Accounts
-    from context_bench.session.options import RunOptions, read_options
+    from context_bench.session.options import RunOptions
     from context_bench.session.reporting import too_many_failures, write_report
 
     parts.import_modules(imports or [])
-    of_models = set(RunOptions.model_fields) - {"store", "output", "out", "imports", "score_field", "max_failures"}
+    of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
     given = {name: value for name, value in context.params.items() if name in of_models and value not in (None, [], ())}
-    asked = read_options({**given, "api_key_env": judge_key_env}, None)
+    asked = read_options({**given, "api_key_env": judge_key_env}, None, RunOptions)
     with _opened(store) as opened:
         record = _find(opened, run)
         prices = parts.prices(asked)
@@ -124,24 +141,22 @@ def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[A
     return made
 
 
+@takes(
+    StoredOptions,
+    out=own("Write to this file (inspect: or folder) instead of stdout."),
+    system=own("Only this system (jsonl, parquet, inspect, memory, results).", unit="NAME"),
+)
 def export(
     run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
-    store: StoreOption = DEFAULT_STORE,
-    format: Annotated[  # noqa: A002
-        str,
-        typer.Option(
-            "--format", help="json, csv, html, markdown; whole rows with their answers: jsonl, parquet, inspect, memory, results."
-        ),
-    ] = "json",
-    out: Annotated[Path | None, typer.Option(help="Write to this file (inspect: or folder) instead of stdout.")] = None,
-    system: Annotated[str | None, typer.Option(help="Only this system (jsonl, parquet, inspect, memory, results).", metavar="NAME")] = None,
-    canonical: Annotated[
-        bool, typer.Option("--canonical", help="JSON without times, dates and run id: equal runs give equal bytes.")
-    ] = False,
+    store: str,
+    format: str,  # noqa: A002
+    out: Path | None,
+    system: str | None,
+    canonical: bool,
 ) -> int:
     """Everything a run found, for other programs."""
-    from context_bench.cli import exporting
     from context_bench.runner import details
+    from context_bench.session import exporting
     from context_bench.session.reporting import write_report
 
     if system is not None and format not in exporting.formats():
@@ -169,11 +184,8 @@ def opened_result(store: str, run: str) -> Iterator[Any]:
         yield _result(opened, _find(opened, run), None, None)
 
 
-def purge(
-    older_than: Annotated[str, typer.Option(help="Age, such as 30d, 12h, 90m.")],
-    store: StoreOption = DEFAULT_STORE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-) -> int:
+@takes(StoredOptions, dry_run=own("Only say what would go."))
+def purge(older_than: str, store: str, dry_run: bool) -> int:
     """Remove runs older than an age, with all they recorded."""
     from context_bench.engine import purge as remove
 
@@ -256,3 +268,35 @@ def _result(store: Any, record: Any, score_field: str | None, threshold: float |
     )
     metrics = parts.metrics(options, several_datasets=len(record.manifest.get("datasets", [])) > 1)
     return collect(store, record.id, metrics, score_field=score_field)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; `BadInput` for anything else."""
+    from context_bench.core.jsontext import load_json
+
+    try:
+        document = load_json(path.read_bytes())
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{path}: expected an object, as --output json writes it, found a {type(document).__name__}")
+    return document
+
+
+@contextmanager
+def found_run(run: str, store: str) -> Iterator[EvalResult]:
+    """The result of an exported run (a file) or of a stored one (its name, the beginning of its id, `last`)."""
+    from context_bench.results import EvalResult
+
+    path = Path(run)
+    if path.is_file():
+        try:
+            yield EvalResult.from_json(read_json(path))
+        except BadInput as error:
+            raise BadInput(f"{run}: {error}") from None
+        return
+
+    with opened_result(store, run) as result:
+        yield result

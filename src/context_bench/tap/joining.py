@@ -6,10 +6,11 @@ only, packed, and the responses longest unused go first.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from cachetools import LRUCache
 
 from context_bench.core.jsontext import MOST_BYTES
 from context_bench.core.packed import packed, unpacked
@@ -46,8 +47,7 @@ class Joining:
     """Remembers responses by their owner (whose key asked for them) and id, in at most `room` bytes."""
 
     def __init__(self, room: int = 24_000_000) -> None:
-        self._room, self._held = room, 0
-        self._responses: OrderedDict[tuple[str, str], _Response] = OrderedDict()
+        self._responses: LRUCache[tuple[str, str], _Response] = LRUCache(room, lambda response: _ENTRY + len(response.items))
 
     def join(self, owner: str, message: Mapping[str, Any]) -> Joined:
         """A `response.create` as the body that a POST of the whole conversation would have."""
@@ -68,11 +68,9 @@ class Joining:
             return
         plain = dump([*joined.own, *output])
         data = packed(plain.decode("utf-8", "replace"))
-        self._responses[owner, name] = _Response(joined.follows, data, len(plain))
-        self._held += _ENTRY + len(data)
-        while self._held > self._room and self._responses:
-            _, dropped = self._responses.popitem(last=False)
-            self._held -= _ENTRY + len(dropped.items)
+        response = _Response(joined.follows, data, len(plain))
+        if self._responses.getsizeof(response) <= self._responses.maxsize:
+            self._responses[owner, name] = response
 
     def _before(self, owner: str, name: str) -> Items | None:
         """All items up to and with this response; `None` if one on the way is not known any more, or all are more than is read."""
@@ -84,7 +82,6 @@ class Joining:
             if found is None or found.size > left:  # what is packed small may be large
                 return None
             left -= found.size
-            self._responses.move_to_end((owner, at))
             pieces.append(load_json(unpacked(found.items)))
             at = found.follows
         return [item for piece in reversed(pieces) for item in piece]

@@ -1,1 +1,1 @@
-"""For people who test things that stand between a client and a model: loopback proxies with habits, a miniature dataset hub."""
+"""For people who test things that stand between a client and a model: loopback proxies with habits, a hostile provider, contracts."""

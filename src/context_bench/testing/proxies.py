@@ -19,9 +19,10 @@ Use: `async with MisbehavingProxy("halves", upstream_url) as proxy: proxy.url`, 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+
+from cachetools import LRUCache
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.keys import hash_text
@@ -182,14 +183,11 @@ def _drops_keys(proxy: MisbehavingProxy) -> Change:
 
 
 def _remembers(proxy: MisbehavingProxy) -> Change:
-    seen: OrderedDict[str, set[str]] = OrderedDict()
+    seen: LRUCache[str, set[str]] = LRUCache(1000)
 
     async def change(request: Request) -> Request:
         key = next((request.headers[name] for name in _KEY_HEADERS if name in request.headers), "")
         known = seen.setdefault(hash_text(key), set())
-        seen.move_to_end(hash_text(key))
-        while len(seen) > 1000:
-            seen.popitem(last=False)
         told: set[str] = set()
 
         def recall(text: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from cachetools import LRUCache
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Repo, no_repository, open_repo
@@ -17,6 +18,15 @@ from context_bench.traces.symbols import CodeFiles
 #: So many are kept open at once.
 _OPEN = 8
 _ARCHIVES = (".json", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".git")
+
+
+class _Opened(LRUCache[tuple[str, str | None], tuple[Repo, CodeFiles]]):
+    """Closes a repository when it lets go of it."""
+
+    def popitem(self) -> tuple[tuple[str, str | None], tuple[Repo, CodeFiles]]:
+        key, opened = super().popitem()
+        opened[0].close()
+        return key, opened
 
 
 class Repositories:
@@ -38,7 +48,7 @@ class Repositories:
                 )
             if Path(spec).is_file() and (fault := no_repository(Path(spec))):
                 raise BadInput(fault)
-        self._known: OrderedDict[tuple[str, str | None], tuple[Repo, CodeFiles]] = OrderedDict()
+        self._known = _Opened(_OPEN)
 
     def __bool__(self) -> bool:
         return bool(self.specs)
@@ -52,7 +62,7 @@ class Repositories:
     def close(self) -> None:
         """Let go of all that are open."""
         while self._known:
-            self._known.popitem()[1][0].close()
+            self._known.popitem()
 
     def find(self, gold: Gold, repo: str | None = None, commit: str | None = None) -> tuple[Repo, CodeFiles] | str:
         """The repository of a gold and what is known of its files; a reason (a text) where there is none.
@@ -99,9 +109,6 @@ class Repositories:
         if key not in self._known:
             repo = open_repo(place, at)
             self._known[key] = (repo, CodeFiles(repo, self._cache))
-            if len(self._known) > _OPEN:
-                self._known.popitem(last=False)[1][0].close()
-        self._known.move_to_end(key)
         return self._known[key]
 
 

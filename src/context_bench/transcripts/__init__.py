@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.transcripts.read import FORMATS as FORMATS
     from context_bench.transcripts.read import Pair as Pair
     from context_bench.transcripts.read import read_pairs as read_pairs
     from context_bench.transcripts.read import read_sessions as read_sessions
 
-__all__ = ["FORMATS", "Pair", "read_pairs", "read_sessions"]
+__all__ = ["Pair", "read_pairs", "read_sessions"]
 
 __getattr__, __dir__ = lazy(__name__, [f".read:{name}" for name in __all__])

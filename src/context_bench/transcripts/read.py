@@ -1,35 +1,22 @@
-"""The door to the logs: any file or folder of recorded conversations, recognised by what is in it, never by its name."""
+"""The way from files to transcripts and sessions: any file or folder, recognised by what is in it, never by its name."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.transcripts.format import CALLS, ENDINGS, Format, format_of, peek_at
+from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
+from context_bench.transcripts.record import Transcript
 from context_bench.transcripts.session import Session
 from context_bench.transcripts.source import Source, is_note
-from context_bench.transcripts.transcripts import ENDINGS as TRANSCRIPTS
-from context_bench.transcripts.transcripts import FORMATS as TRANSCRIPT_FORMATS
-from context_bench.transcripts.transcripts import format_of, peek_at
-from context_bench.transcripts.transcripts.views import sessions as transcript_sessions
+from context_bench.transcripts.views import session
 
-#: Formats in the order in which they are tried, after those of `logs.transcripts`: the particular before the general.
-FORMATS: tuple[str, ...] = (
-    "codex_rollout",
-    "codex_exec",
-    "claude_code_stream",
-    "claude_code_transcript",
-    "tap_records",
-    "pairs",
-    "lucebench",
-    "anthropic_jsonl",
-    "openai_jsonl",
-)
-_ENDINGS = TRANSCRIPTS
 _TRIED = ". Formats tried: "
+Read = Format[Iterator[Transcript]]
 
 
 def read_sessions(
@@ -37,7 +24,7 @@ def read_sessions(
 ) -> Iterator[Session]:
     """Every session in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
-    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `logs.agents`).
+    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `logs.views`).
     A file of no known format raises `BadInput` with its first keys and the formats tried. In a folder such a file is told to `on_skip`
     instead; only a folder without any session raises. What was passed over inside a file is counted in `session.meta["skipped"]`.
     """
@@ -52,66 +39,101 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
     """The recorded pairs in a file: what a compressor was given, and what it made of it. Raises `BadInput` for any other file."""
     from context_bench.transcripts.formats import pairs
 
-    source = Source(Path(path))
-    if not pairs.matches(sample := source.sample()):
-        raise BadInput(f"{path}: no recorded pairs: {seen(sample)}; expected objects with 'original' and 'compressed'")
-    return pairs.pairs(source)
+    peek = peek_at(Source(Path(path)))
+    if not pairs.sniff(peek):
+        raise BadInput(f"{path}: no recorded pairs: {seen(peek.sample)}; expected objects with 'original' and 'compressed'")
+    return pairs.pairs(peek.source)
+
+
+def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Read, Source]:
+    """A file, and its format among those that are wanted. `BadInput` for a file of none."""
+    peek = peek_at(Source(path))
+    tried = {name: one for name, one in formats().items() if wanted(one)}
+    found = format_of(peek, tried.values())
+    if found is None:
+        raise BadInput(f"{path}: {refusal}: {seen(peek.sample)}{_TRIED}{', '.join(tried)}")
+    return found, peek.source
 
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
-    endings = _agents().ENDINGS if agents else _ENDINGS
+    endings = CALLS if agents else ENDINGS
     files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
     found, faults = 0, []
     known: set[tuple[str, int]] = set()
     for path in files:
         try:
-            for session in _file(path, agents):
+            for one in _file(path, agents):
                 found += 1
-                if not _again(session, known):
-                    yield session
+                if not _again(one, known):
+                    yield one
         except BadInput as error:
             faults.append(in_short(error))
             if on_skip:
                 on_skip(faults[-1])
     if not found:
-        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(_ENDINGS)}"
+        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(ENDINGS)}"
         raise BadInput(f"no recorded sessions in the folder {folder}:\n{why}")
 
 
-def _again(session: Session, known: set[tuple[str, int]]) -> bool:
+def _again(one: Session, known: set[tuple[str, int]]) -> bool:
     """Whether opencode's database and an export beside it hold the same session, which then counts once."""
-    if not str(session.meta.get("format")).startswith("opencode"):
+    if not str(one.meta.get("format")).startswith("opencode"):
         return False
-    key = (session.id, len(session.requests))
+    key = (one.id, len(one.requests))
     again = key in known
     known.add(key)
     return again
 
 
-def _agents() -> Any:
-    return importlib.import_module("context_bench.transcripts.agents")
-
-
 def _file(path: Path, agents: bool) -> Iterator[Session]:
-    source = Source(path)
     if path.is_file() and not path.stat().st_size:
         raise BadInput(f"{path}: empty file: nothing was recorded")
-    peek = peek_at(source)
-    if (found := format_of(peek)) is not None:
-        return transcript_sessions(found, source)
-    sample = peek.sample
-    for name in FORMATS:
-        reader = importlib.import_module(f"context_bench.transcripts.formats.{name}")
-        if reader.matches(sample):
-            return iter(reader.sessions(source))
-    if agents:
-        return iter(_agents().agent_sessions(path))
-    raise BadInput(f"{path}: not a log that can be read: {seen(sample)}{tried(FORMATS)}")
+    try:
+        found, source = opened(path, lambda one: one.conversation, "not a log that can be read")
+    except BadInput:
+        if not agents:
+            raise
+        found, source = opened(path, lambda one: True, "not a trace that can be read")
+    return _sessions(found, source)
 
 
-def tried(formats: Iterable[str]) -> str:
-    """The end of a refusal: which formats a file has none of."""
-    return _TRIED + ", ".join((*TRANSCRIPT_FORMATS, *formats))
+def _sessions(found: Read, source: Source) -> Iterator[Session]:
+    """The sessions of a file: one for every run in it that the model answered in, those of sub-agents included."""
+    number = 0
+    for one in found.read(source):
+        for part in one.family():
+            if found.conversation and part.sent is None and not any(part.messages()):
+                continue
+            part.ident = part.ident or name_of(source.path)
+            made = session(part, str(source.path))
+            if made.requests:
+                number += 1
+                skipped = dict(sorted((source.skipped + part.skipped).items()))
+                made.meta |= {"skipped": skipped} if skipped or found.conversation else {}
+                source.skipped.clear()
+                yield made
+    if not number and not found.conversation:
+        raise BadInput(f"{source.path}: no tool call in it was recorded with its arguments; nothing can be asked about such a session")
+    if not number:
+        why = source.skipped_counts() or "nothing"
+        raise BadInput(f"{source.path}: a log of {found.name}, but no reply of a model in it; skipped: {why}")
+
+
+def name_of(path: Path) -> str:
+    """A name for a run whose log tells none: the file's, without its endings."""
+    for ending in (
+        ".traj.json",
+        ".checkpoints.jsonl",
+        ".context.json",
+        ".patch_context.txt",
+        ".claude-record.json",
+        ".codex-record.json",
+        "_traj.json",
+        *CALLS,
+    ):
+        if path.name.endswith(ending):
+            return path.name.removesuffix(ending) or path.absolute().parent.name
+    return path.name
 
 
 def in_short(fault: BadInput) -> BadInput:

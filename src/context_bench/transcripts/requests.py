@@ -15,10 +15,10 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
+from context_bench.transcripts.record import Transcript
 from context_bench.transcripts.session import (
     WIRE_HEADERS,
     RecordedReply,
-    Session,
     SessionRequest,
     conversation,
     verbatim,
@@ -110,15 +110,17 @@ def _without_person(name: str) -> str:
     return found[1] if found else name
 
 
-def sessions_of(source: Source, name: str, read: Reader) -> Iterator[Session]:
-    """The sessions of a request log, in order of their first lines."""
-    groups, skipped = conversations(source, read, "replay them")
-    for number, (told, places) in enumerate(groups, 1):
-        lines = [line for line in map(read, source.at(places)) if isinstance(line, Logged)]
-        ident = told or f"{source.path.stem}-{number}"
-        session = _session(ident, str(source.path), lines)
-        session.meta = {"format": name, **session.meta, "skipped": skipped if number == 1 else {}}
-        yield session
+def transcripts_of(source: Source, name: str, read: Reader) -> Iterator[Transcript]:
+    """The runs of a request log, in order of their first lines."""
+    for number, (told, places) in enumerate(conversations(source, read), 1):
+        yield transcript_of(source, name, read, told or f"{source.path.stem}-{number}", places)
+
+
+def transcript_of(source: Source, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:
+    """One run of a request log, whose lines are read when its requests are asked for."""
+    one = Transcript(ident, name, "tap", named=False)
+    one.sent = lambda: _sent(one, [line for line in map(read, source.at(places)) if isinstance(line, Logged)])
+    return one
 
 
 @dataclass(slots=True)
@@ -131,20 +133,21 @@ class _Thread:
     last: str
 
 
-def conversations(source: Source, read: Reader, purpose: str) -> tuple[list[tuple[str | None, list[Place]]], dict[str, int]]:
-    """What each conversation of a log is called and where its lines are, in order of their first lines; and what was passed over.
+def conversations(source: Source, read: Reader) -> list[tuple[str | None, list[Place]]]:
+    """The name of each conversation of a log and where its lines are, in order of their first lines.
 
-    A log whose records hold no bodies raises `BadInput`, which says what they are needed for (`purpose`).
+    Lines that are passed over are counted in `source.skipped`. A log whose records hold no bodies raises `BadInput`.
     """
-    groups, skipped = _groups(source, read)
-    if not groups and set(skipped) <= {NO_BODY}:
+    groups = _groups(source, read)
+    if not groups and set(source.skipped) <= {NO_BODY}:
         raise BadInput(
-            f"{source.path}: its {sum(skipped.values())} records hold no bodies; record with --record full or redacted to {purpose}"
+            f"{source.path}: its {source.skipped.total()} records hold no bodies; record with --record full or redacted to see what was "
+            "read or to replay them"
         )
-    return groups, skipped
+    return groups
 
 
-def _groups(source: Source, read: Reader) -> tuple[list[tuple[str | None, list[Place]]], dict[str, int]]:
+def _groups(source: Source, read: Reader) -> list[tuple[str | None, list[Place]]]:
     groups: list[_Thread] = []
     opened: dict[str, _Thread] = {}
     answered: dict[str, _Thread] = {}
@@ -168,7 +171,7 @@ def _groups(source: Source, read: Reader) -> tuple[list[tuple[str | None, list[P
             answered[line.answer_id] = thread
         thread.places.append(place)
         thread.last = same
-    return _named(groups), source.skipped_counts()
+    return _named(groups)
 
 
 def _named(groups: list[_Thread]) -> list[tuple[str | None, list[Place]]]:
@@ -207,22 +210,23 @@ def _unmarked(value: Any) -> Any:
     return [_unmarked(item) for item in value] if isinstance(value, list) else value
 
 
-def _session(ident: str, source: str, lines: list[Logged]) -> Session:
+def _sent(one: Transcript, lines: list[Logged]) -> list[SessionRequest]:
     first = lines[0]
+    one.wire = first.wire
+    one.meta = {**first.meta, "reconstructed": first.whole}
     if first.whole:
         chat = to_chat(first.wire, first.body)
         requests = conversation(chat.messages, model=chat.model, tools=chat.tools, params=chat.params)
         for request in requests[-1:]:
             if request.recorded_reply:
                 request.recorded_reply.usage = first.usage
-        session = Session(ident, source, "openai-chat", requests, {**first.meta, "reconstructed": True})
-        return session.on(first.wire)
+        return requests
     known: dict[str, Any] = {}
     requests = [_request(line, first.at, known) for line in lines]
     for request, later in pairwise(requests):
         if request.recorded_reply is None:
             request.recorded_reply = _answer_in(request, later)
-    return Session(ident, source, first.wire, requests, {**first.meta, "reconstructed": False})
+    return requests
 
 
 def _request(line: Logged, start: float | None, known: dict[str, Any]) -> SessionRequest:

@@ -30,6 +30,8 @@ class Source:
 
     path: Path
     skipped: Counter[str] = field(default_factory=Counter)
+    calls_only: bool = False
+    """A trace is to be made: a reader may leave out what was said between the calls."""
     _document: list[Any] | None = field(default=None, repr=False)
     _by_lines: bool | None = field(default=None, repr=False)
     _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(default=None, repr=False)

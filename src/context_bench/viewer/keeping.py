@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from cachetools import TLRUCache
 
 from context_bench.engine.store.browsing import Listed
 
@@ -17,31 +17,30 @@ T = TypeVar("T")
 ENDED, RUNNING = 60.0, 2.0
 
 
-@dataclass(slots=True)
 class Kept:
     """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from several threads."""
 
-    most: int
-    monotonic: Callable[[], float] = time.monotonic
-    _values: OrderedDict[Hashable, tuple[Hashable, float, Any]] = field(default_factory=OrderedDict)  # with the run's stamp, and since when
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._values: TLRUCache[Hashable, tuple[Listed, Any]] = TLRUCache(most, _expiry, monotonic)
+        self._lock = threading.Lock()
 
     def of(self, run: Listed, what: Hashable, made: Callable[[], T]) -> T:
         """The value for `what` of the run as it is now."""
         key = (run.number, what)
         with self._lock:
-            stamp, since, value = self._values.get(key, (None, 0.0, None))
-            if stamp == run.stamp and self.monotonic() - since < (RUNNING if run.running else ENDED):
-                self._values.move_to_end(key)
-                kept: T = value
-                return kept
-        made_now = made()
+            earlier = self._values.get(key)
+        if earlier is not None and earlier[0].stamp == run.stamp:
+            kept: T = earlier[1]
+            return kept
+        value = made()
         with self._lock:
-            self._values[key] = run.stamp, self.monotonic(), made_now
-            self._values.move_to_end(key)
-            while len(self._values) > self.most:
-                self._values.popitem(last=False)
-        return made_now
+            self._values[key] = run, value
+        return value
 
     def __len__(self) -> int:
-        return len(self._values)
+        with self._lock:
+            return len(self._values)
+
+
+def _expiry(_: Hashable, value: tuple[Listed, Any], now: float) -> float:
+    return now + (RUNNING if value[0].running else ENDED)

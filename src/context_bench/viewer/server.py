@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
+from cachetools import FIFOCache
 
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.core.urls import listening_port
@@ -69,7 +70,7 @@ class Viewer:
         self._door = Door(token)
         self._worker = Worker(self._where, result_of)
         self._library: Library | None = None
-        self._trackers: dict[str, Tracker] = {}
+        self._trackers: FIFOCache[str, Tracker] = FIFOCache(MOST_STREAMS)  # a stream goes on with its own
         self._streams = 0
         self._runner: web.AppRunner | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -273,8 +274,6 @@ class Viewer:
 
     def _tracker(self, run: Listed) -> Tracker:
         if run.id not in self._trackers:
-            while len(self._trackers) >= MOST_STREAMS:  # a stream goes on with its own
-                del self._trackers[next(iter(self._trackers))]
             self._trackers[run.id] = Tracker(lambda: self._read(self.library.live, run.id))
         return self._trackers[run.id]
 

@@ -7,13 +7,14 @@ import logging
 import multiprocessing
 import signal
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
 
 from context_bench.core.errors import ContextBenchError, NotComparable
 from context_bench.core.records import EvalRow
@@ -65,6 +66,15 @@ class _Asked:
     task: asyncio.Task[Worked]
 
 
+class _Answers(LRUCache[Hashable, _Asked]):
+    """Cancels what is still worked out when nobody has asked for it for long."""
+
+    def popitem(self) -> tuple[Hashable, _Asked]:
+        question, old = super().popitem()
+        old.task.cancel()
+        return question, old
+
+
 class Worker:
     """One process beside the server, made when it is first needed. The same question is worked out once, until its runs have changed.
 
@@ -74,7 +84,7 @@ class Worker:
     def __init__(self, where: str, result_of: ResultOf) -> None:
         self._where, self._result_of = where, result_of
         self._pool: ProcessPoolExecutor | None = None
-        self._kept: OrderedDict[Hashable, _Asked] = OrderedDict()
+        self._kept = _Answers(MOST_KEPT)
 
     async def summary(self, run: Listed, *, fresh: bool = False) -> Worked:
         """The report of a run from its verdicts to its manifest."""
@@ -105,10 +115,6 @@ class Worker:
             asked = self._kept.get(question)
         if asked is None or asked.stamp != stamp or (fresh and asked.task.done()):
             asked = self._kept[question] = _Asked(stamp, asyncio.create_task(self._worked(function, *args)))
-        self._kept.move_to_end(question)
-        while len(self._kept) > MOST_KEPT:
-            _, old = self._kept.popitem(last=False)
-            old.task.cancel()
         return await asyncio.shield(asked.task)
 
     async def _worked(self, function: Callable[..., Worked], *args: Any) -> Worked:

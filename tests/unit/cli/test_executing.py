@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from context_bench.core.errors import BadInput, MissingExtra
-from context_bench.session.executing import executor_of, only_here
 from context_bench.session.options import RunOptions
-from context_bench.session.session import Surroundings
+from context_bench.session.session import Surroundings, executor_of, only_here
 
 
 def test_an_address_without_ray_is_a_mistake() -> None:

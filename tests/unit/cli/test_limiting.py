@@ -12,8 +12,9 @@ from context_bench.core.errors import BadSpec
 from context_bench.engine import open_store, rows, run_of
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter
 from context_bench.runner import detail_of
+from context_bench.session.flags import read_options
 from context_bench.session.limiting import Accounts
-from context_bench.session.options import RunOptions, read_options
+from context_bench.session.options import RunOptions
 
 
 def test_one_limiter_for_each_endpoint_one_pace_for_the_account() -> None:
@@ -45,7 +46,7 @@ def test_a_fixed_load_is_of_all_endpoints_together_but_not_of_the_judge() -> Non
 @pytest.mark.parametrize("flags", [{"rpm": 0}, {"tpm": -1}, {"fixed_concurrency": 0}])
 def test_limits_that_are_none_are_refused(flags: dict[str, int]) -> None:
     with pytest.raises(BadSpec, match=r"expected a (whole )?number (above 0|at least 1)$"):
-        read_options(flags, None)
+        read_options(flags, None, RunOptions)
 
 
 def test_load_history_and_requests_under_way_are_kept_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.command.run import MemoryOptions, _completed
+from context_bench.memory.command.app import MemoryOptions, _completed
 from context_bench.memory.datasets.recall_lab import spread
 from context_bench.memory.systems import make_memory
 

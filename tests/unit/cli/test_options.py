@@ -6,12 +6,13 @@ from context_bench.__main__ import main
 from context_bench.cli.app import _prepare
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.session.arms import host_and_port
-from context_bench.session.options import read_options
+from context_bench.session.flags import read_options
+from context_bench.session.options import RunOptions
 from context_bench.session.runs import seconds_of
 
 
 def test_documented_defaults():
-    options = read_options({}, None)
+    options = read_options({}, None, RunOptions)
     assert options.model == ["claude-haiku-4-5-20251001"]
     assert (options.output, options.score_field, options.threshold, options.max_workers) == ("table", "f1", 0.7, 1)
     assert options.shape == ["plain-user"]
@@ -21,7 +22,7 @@ def test_documented_defaults():
 def test_flags_win_over_the_file(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('model = ["a", "b"]\nmax-examples = 7\nshape = ["codex"]\n[[proxies]]\nurl = "http://localhost:1"\nname = "one"\n')
-    options = read_options({"max_examples": 3, "proxy": ["http://localhost:2"], "name": ["two", "surplus"]}, file)
+    options = read_options({"max_examples": 3, "proxy": ["http://localhost:2"], "name": ["two", "surplus"]}, file, RunOptions)
     assert (options.max_examples, options.model, options.shape) == (3, ["a", "b"], ["codex"])
     assert [(proxy.url, proxy.name) for proxy in options.all_proxies] == [("http://localhost:2", "two"), ("http://localhost:1", "one")]
 
@@ -30,7 +31,7 @@ def test_every_fault_is_named_at_once(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('trials = 0\ncolour = "red"\nmarker = "smoke"\n')
     with pytest.raises(BadSpec) as caught:
-        read_options({}, file)
+        read_options({}, file, RunOptions)
     text = str(caught.value)
     assert "trials" in text
     assert "colour: no such option" in text
@@ -77,7 +78,7 @@ def test_a_broken_file_is_named(tmp_path, content):
     file = tmp_path / "run.toml"
     file.write_text(content)
     with pytest.raises(BadInput, match=r"run\.toml is not valid TOML"):
-        read_options({}, file)
+        read_options({}, file, RunOptions)
 
 
 def test_a_value_may_be_left_out_where_it_has_a_default():

@@ -1,12 +1,17 @@
-"""The C allocator of a command: one heap, however many threads."""
+"""The C allocator of a command: one heap, however many threads, and its free pages given back."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
+
+from context_bench.core import allocator
+from context_bench.session import interrupts
 
 _HEAPS = """
 import ctypes, os, sys, tempfile, threading
@@ -32,13 +37,67 @@ with tempfile.NamedTemporaryFile() as report:
 """
 
 
-def _heaps(**environment: str) -> int:
+def _said(program: str, **environment: str) -> str:
+    """Run a program in a process of its own, whose allocator nobody has set; returns what it prints."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | environment
-    done = subprocess.run([sys.executable, "-c", _HEAPS], env=known, capture_output=True, text=True, check=True, timeout=60)
-    return int(done.stdout)
+    return subprocess.run([sys.executable, "-c", program], env=known, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the setting is glibc's")
 def test_threads_share_one_heap_unless_the_user_says_otherwise() -> None:
-    assert _heaps() == 1
-    assert _heaps(MALLOC_ARENA_MAX="8") > 1
+    assert int(_said(_HEAPS)) == 1
+    assert int(_said(_HEAPS, MALLOC_ARENA_MAX="8")) > 1
+
+
+_HOLES = """
+import re
+from context_bench.core.allocator import bound_arenas, give_back
+bound_arenas()
+def memory():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+kept = [bytearray(10_000) for _ in range(6_000)]
+full = memory()
+kept = kept[::10]  # a hole of nine blocks before each one that stays
+print(full - memory(), give_back(), full - memory())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the call is glibc's")
+def test_holes_in_the_heap_are_given_back_to_the_system() -> None:
+    by_itself, found, after = _said(_HOLES).split()
+    assert float(by_itself) < 5
+    assert found == "True"
+    assert float(after) > 40
+
+
+def test_without_glibc_nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert not allocator.give_back()
+    assert not allocator.bound_arenas()
+
+
+def test_a_command_gives_memory_back_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def thrice(given: asyncio.Semaphore) -> bool:
+        return all([await given.acquire() for _ in range(3)])
+
+    monkeypatch.setattr(interrupts, "_TIDY", 0.0)
+    for run in (interrupts.looped, interrupts.run):
+        given = asyncio.Semaphore(0)
+        monkeypatch.setattr(allocator, "give_back", given.release)
+        assert run(thrice(given))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_circles_are_collected_only_where_that_takes_no_time(monkeypatch: pytest.MonkeyPatch, frozen: bool) -> None:
+    collected: list[int] = []
+    given = asyncio.Event()
+
+    async def given_back() -> bool:
+        return await given.wait()
+
+    monkeypatch.setattr(interrupts, "_TIDY", 0.0)
+    monkeypatch.setattr(allocator, "give_back", given.set)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: int(frozen))
+    assert interrupts.looped(given_back())
+    assert bool(collected) == frozen

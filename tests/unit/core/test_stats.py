@@ -379,6 +379,20 @@ def test_alpha_extremes():
     assert stats.alpha_ordinal([[1, None], [None, 2]]) is None
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40))
+def test_weighted_kappa_is_statsmodels(pairs):
+    from statsmodels.stats.inter_rater import cohens_kappa
+
+    table = np.zeros((6, 6))
+    for pair in pairs:
+        table[pair] += 1
+    found = stats.weighted_kappa([a for a, _ in pairs], [b for _, b in pairs])
+    if len({rating for pair in pairs for rating in pair}) == 1:
+        assert found is None
+    else:
+        assert found == pytest.approx(cohens_kappa(table, wt="quadratic", return_results=False), abs=1e-9)
+
+
 @given(st.dictionaries(st.sampled_from(["1", " 2", "3 ", "4", "5", "five", "12"]), st.floats(0, 1), min_size=1))
 def test_weighted_rating_stays_on_its_scale(shares):
     found = stats.weighted_rating(shares)

@@ -237,6 +237,17 @@ def test_power_is_statsmodels():
         assert stats.power_paired(n, delta, variance) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(("delta", "variance"), [(0.1, 0.2), (0.03, 1 / 9), (0.5, 0.3), (-0.05, 0.04)])
+def test_examples_and_smallest_effect_are_statsmodels(delta, variance):
+    from statsmodels.stats.power import NormalIndPower
+
+    power = NormalIndPower(ddof=0)
+    size = abs(delta) / math.sqrt(variance)
+    needed = power.solve_power(size, None, 0.05, 0.8, ratio=0)
+    assert stats.n_paired(delta, variance) == math.ceil(needed)
+    assert stats.mde(200, variance) == pytest.approx(power.solve_power(None, 200, 0.05, 0.8, ratio=0) * math.sqrt(variance), rel=1e-5)
+
+
 # --- retention ---------------------------------------------------------------------------------------------------------------
 
 

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import minihub
 from context_bench.core.errors import PreflightFailed
 from context_bench.datasets import load, spec
 from context_bench.datasets.fields import lettered
 from context_bench.evaluators import MathEquivalence, MultipleChoiceAccuracy
-from context_bench.testing.hub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows
+from minihub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows
 
 CHOICES = {"choices", "correct_letter"}
 PATCHES = {"repo", "base_commit"}
@@ -178,9 +180,8 @@ def test_gpqa_choices_are_shuffled_by_seed_and_record(everything):
 
 def gpqa_rows():
     import csv
-    from importlib.resources import files
 
-    text = (files("context_bench.testing") / "hub_fixtures/Idavidrein--gpqa/gpqa_diamond.csv").read_text("utf-8")
+    text = (Path(minihub.__file__).parent / "hub_fixtures/Idavidrein--gpqa/gpqa_diamond.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines(keepends=True)))
 
 

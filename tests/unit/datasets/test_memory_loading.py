@@ -15,7 +15,7 @@ from context_bench.datasets import catalogue_names, datasets_known, describe, lo
 from context_bench.memory.datasets import load_memory, memory_names, summary_line
 from context_bench.memory.datasets.published import PUBLISHED
 from context_bench.memory.protocol import conversation, unpacked
-from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes
+from minihub import MiniHub, MiniRepo, parquet_bytes
 
 
 def talk(number: int, categories: list[int]) -> dict:

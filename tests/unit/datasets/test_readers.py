@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.datasets import load, readers
 from context_bench.datasets.readers import rows_from, rows_of
-from context_bench.testing.hub import zip_bytes
+from minihub import zip_bytes
 
 
 def read(content, name="x.json"):

@@ -9,9 +9,9 @@ import pytest
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.datasets.recorded import RecordedSessions, accounted
 from context_bench.datasets.sessions import bundled
-from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes
 from context_bench.transcripts.session import Session, verbatim
 from context_bench.wire.headers import sendable
+from minihub import MiniHub, MiniRepo, parquet_bytes
 
 CHAT = [
     {"role": "user", "content": "What is here?"},

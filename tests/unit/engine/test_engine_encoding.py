@@ -51,6 +51,18 @@ def test_a_text_that_many_bodies_share_is_kept_once():
     assert len(bodies.fresh) == 1
 
 
+def test_the_oldest_bodies_are_forgotten_an_eighth_at_a_time():
+    bodies = Bodies(remembered=16)
+    for number in range(100):
+        bodies.add({"id": number})
+        bodies.committed()
+        assert min(number + 1, 15) <= len(bodies.known) <= 17
+    bodies.add({"id": 99})
+    assert not bodies.fresh
+    bodies.add({"id": 0})
+    assert len(bodies.fresh) == 1
+
+
 def test_odd_values_do_not_end_a_run():
     circle = {}
     circle["self"] = circle

@@ -35,6 +35,13 @@ def test_groups_have_the_sums_of_their_texts(groups: list[list[str]], remembered
     assert len(counter._seen) <= max(remembered, len({text for group in groups for text in group}))
 
 
+def test_the_oldest_counts_are_forgotten_an_eighth_at_a_time() -> None:
+    counter = VocabularyCounter(remembered=16)
+    for number in range(100):
+        counter.count(f"{number} " * 200)
+        assert min(number + 1, 15) <= len(counter._seen) <= 16
+
+
 @pytest.mark.parametrize("much", [1, 2**30])
 @pytest.mark.parametrize("counter", [counter_for("gpt-4o"), Words()])
 async def test_a_turn_of_the_loop_is_counted_together(

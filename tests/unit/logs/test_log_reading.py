@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts import FORMATS, read_sessions
+from context_bench.transcripts import read_sessions
+from context_bench.transcripts.format import peek_at
+from context_bench.transcripts.formats import formats
+from context_bench.transcripts.source import Source
 from context_bench.transcripts.traces import load_traces
 
 USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}
@@ -132,13 +135,12 @@ def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> 
         list(read_sessions(path))
 
 
-def test_every_format_has_its_module() -> None:
-    import importlib
-
-    for name in FORMATS:
-        module = importlib.import_module(f"context_bench.transcripts.formats.{name}")
-        assert name.replace("_", "-") == module.NAME
-        assert module.matches([]) is False
+def test_an_empty_file_is_of_no_format(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b"")
+    peek = peek_at(Source(tmp_path / "log.jsonl"))
+    assert formats()
+    assert not any(one.sniff(peek) for one in formats().values())
+    assert len({one.rank for one in formats().values()}) == len(formats())
 
 
 def test_a_folder_of_claude_codes_has_nothing_to_complain_of(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.solved import FORMATS, load_solved
+from context_bench.transcripts.solved import formats, load_solved
 
 KEYS = [
     "instance_id",
@@ -273,4 +273,4 @@ def test_anything_is_a_report_or_refused(tmp_path, value):
     except BadInput:
         return
     assert sum(found.sources.values()) == len(found) > 0
-    assert set(found.sources) <= set(FORMATS)
+    assert set(found.sources) <= set(formats())

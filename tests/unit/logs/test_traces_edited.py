@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.record import ToolCall, Transcript
 from context_bench.transcripts.traces.edited import Edits, Text, split
 from context_bench.transcripts.traces.read import trace_of
-from context_bench.transcripts.traces.recording import Recording, ToolCall
 
 BASE = [f"line {n}" for n in range(1, 31)]
 
@@ -33,7 +32,7 @@ class Repo:
 def events(*calls):
     """The events of calls (tool, arguments, output or failed)."""
     made = [ToolCall(tool, arguments, ident=str(n), output=output, answered=True) for n, (tool, arguments, output) in enumerate(calls)]
-    return trace_of(Recording(Trace("i", cwd="/w"), made, named=True), repo=Repo())
+    return trace_of(Transcript("i", cwd="/w", calls=made), repo=Repo())
 
 
 def numbered(lines, first=1):

@@ -9,9 +9,9 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot, open_repo
+from context_bench.transcripts.folders import root_among
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import load_traces
-from context_bench.transcripts.traces.folders import root_among
 
 from . import transcript_cases as cases
 
@@ -648,3 +648,15 @@ def test_commands_that_name_the_folder_of_the_repository(tmp_path: Path) -> None
         (2, "read", "README.md", ((1, 1),), True),
         (3, "read", "src/util.py", ((1, 2),), True),
     ]
+
+
+def test_samples_of_an_inspect_archive_are_read_in_its_own_order_with_their_pieces(tmp_path: Path) -> None:
+    tool = {"event": "tool", "id": "c", "function": "bash", "arguments": {"cmd": "cat a.py"}, "result": "attachment://0"}
+    with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
+        archive.writestr("header.json", json.dumps({"eval": {"model": "org/m"}}))
+        archive.writestr("samples/10_epoch_1.json", json.dumps({"id": 10}))
+        archive.writestr("samples/9_epoch_1/sample.json", json.dumps({"id": 9, "events": [tool]}))
+        archive.writestr("samples/9_epoch_1/attachments/0.json", json.dumps(["1\tx\n2\ty"]))
+    first, second = load_traces(tmp_path / "log.eval")
+    assert (first.instance_id, second.instance_id, first.step_count) == ("9", "10", 1)
+    assert not first.skipped

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
+from context_bench.transcripts.format import format_of as found_format
+from context_bench.transcripts.format import peek_at
+from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session import Session
 from context_bench.transcripts.source import Source
 from context_bench.transcripts.trace import Event, Trace
-from context_bench.transcripts.traces import FORMATS, load_traces
-from context_bench.transcripts.traces.read import _reader
-from context_bench.transcripts.traces.transcribed import Recorded
-from context_bench.transcripts.transcripts import FORMATS as TRANSCRIPTS
+from context_bench.transcripts.traces import load_traces
 
 from . import transcript_cases as cases
 
@@ -42,7 +42,7 @@ def lines(*rows: Any) -> bytes:
 #: Of each format a log; the first records of those the vectors have, and small ones of the others.
 SEEDS: dict[str, bytes] = {
     "own": lines(Trace("a", "x", events=[Event(1, "t", "read", "Read", "a.py", ((1, 2),))]).to_json()),
-    "tap": lines(
+    "tap_records": lines(
         {**TAPED, "request": {"model": "m", "messages": TALK[:1]}, "reply": {"id": "r1", "choices": [{"message": TALK[1]}]}},
         {**TAPED, "request": {"model": "m", "messages": TALK}, "reply": {"id": "r2", "choices": [{"message": {"content": "Done."}}]}},
     ),
@@ -62,7 +62,7 @@ SEEDS: dict[str, bytes] = {
         }
     ),
     "agentless": lines({"instance_id": "a", "2_found_files": ["a.py"], "5_sample_edit_locs": [{"a.py": ["line: 3"]}]}),
-    "claude_transcript": lines(
+    "claude_code_transcript": lines(
         {"type": "assistant", **ENVELOPE, "message": {"id": "m", "role": "assistant", "content": [USE]}},
         {"type": "user", **ENVELOPE, "uuid": "v", "message": {"role": "user", "content": [RESULT]}},
     ),
@@ -77,7 +77,7 @@ with tempfile.TemporaryDirectory() as _folder:
     SEEDS["opencode_database"] = (Path(_folder) / "opencode.db").read_bytes()
 SEEDS |= {
     "opencode_export": cases.export(cases.MAIN, cases.MAIN_MESSAGES).encode(),
-    "codex_bare": lines(*cases.CODEX_BARE),
+    "codex_rollout": lines(*cases.CODEX_BARE),
     "aider": cases.AIDER.encode(),
 }
 #: Formats that are no JSON.
@@ -88,11 +88,8 @@ def format_of(data: bytes) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(data)
-        try:
-            reader = _reader(path)[0]
-            return str(getattr(reader, "reader", reader).__name__.rpartition(".")[2])
-        except BadInput:
-            return None
+        found = found_format(peek_at(Source(path)), [one for one in formats().values() if one.calls])
+        return next((name for name, one in formats().items() if one is found), None)
 
 
 for _told in (*VECTORS["same_session"]["formats"].values(), *(case for case in VECTORS["importers"] if "files" in case)):
@@ -119,15 +116,15 @@ def read(data: bytes) -> list[Trace] | None:
 
 
 def sessions(path: Path) -> list[Session]:
-    """The sessions of a file that both doors read by one reader; none of any other, or of one in which no model answered."""
+    """The sessions of a file; none of one that holds neither a reply nor a call."""
     try:
-        return list(read_sessions(path)) if isinstance(_reader(path)[0], Recorded) else []
+        return list(read_sessions(path, agents=True))
     except BadInput:
         return []
 
 
 def test_there_is_a_log_of_every_format_and_each_is_told_by_its_content() -> None:
-    assert {name: format_of(data) for name, data in SEEDS.items()} == {name: name for name in (*TRANSCRIPTS, *FORMATS)}
+    assert {name: format_of(data) for name, data in SEEDS.items()} == {name: name for name, one in formats().items() if one.calls}
 
 
 JSON = st.recursive(

@@ -10,7 +10,7 @@ from context_bench.memory.ops.delete import scanner_works
 from context_bench.memory.ops.suite_workspace import Facts, Lane
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25
-from context_bench.testing.mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
+from mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
 
 IN_PROCESS = [name for name in DEFAULT if name != "crash"]  # tests/end_to_end/test_memory_crash.py
 
@@ -162,8 +162,8 @@ async def test_other_faults(fault, suite, probe):
 
     Faulty.fault = fault
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("context_bench.testing.mutants.Faulty", Faulty, raising=False)
-        found = await result("py:context_bench.testing.mutants:Faulty:path={dir}/s.db", suite)
+        patch.setattr("mutants.Faulty", Faulty, raising=False)
+        found = await result("py:mutants:Faulty:path={dir}/s.db", suite)
     assert outcomes(found)[probe] == "fail", told(found)
 
 

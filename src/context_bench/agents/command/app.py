@@ -2,84 +2,163 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.agents import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
+from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
+from context_bench.core.records import Example
+from context_bench.session import interrupts
+from context_bench.session.arms import Cell
+from context_bench.session.files import say
+from context_bench.session.flags import options_of, takes
+from context_bench.session.options import AgentOptions
+from context_bench.session.session import carry_out, surroundings
+from context_bench.session.upstream import is_local
 
-def _more(*names: str, **options: Any) -> Any:
-    return typer.Option(*names, hidden=True, **options)
+if TYPE_CHECKING:
+    from context_bench.agents.systems import AbortRules
 
 
+@takes(
+    AgentOptions,
+    "arm upstream tap trials max_examples max_seconds max_calls max_cost_per_task baseline margin noise_floor "
+    "output out store run max_cost dry_run nothing stdin pass_env readable repos test_command unsafe seed "
+    "max_workers api_key_env marker run_timeout bodies resume reuse price price_model max_failures quiet config",
+)
 def command(
     context: typer.Context,
     tasks: Annotated[
         str,
         typer.Argument(help="Folder or file of tasks (Harbor, SWE-bench-like), or bundled:repo-tasks.", metavar="TASKS"),
     ],
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", metavar="NAME=…"),
-    ] = None,
-    upstream: Annotated[
-        str | None, typer.Option(help="The model's provider behind the tap: a URL, embedded, or scripted:FILE.", metavar="URL")
-    ] = None,
-    tap: Annotated[
-        str | None, typer.Option(help="Port of the tap, which is a proxy arm's upstream. [default: 9090]", metavar="PORT")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="Times each task is given to each arm. [default: 1]")] = None,
-    max_tasks: Annotated[int | None, typer.Option("-n", "--max-tasks", help="Most tasks. [default: all]")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Abort rule: seconds of one run. [default: the task's own]")] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Abort rule: answered calls of the model in one run.")] = None,
-    max_cost_per_task: Annotated[float | None, typer.Option(help="Abort rule: US dollars of one run.", metavar="USD")] = None,
-    baseline: Annotated[str | None, typer.Option(help="Arm that the others are compared with. [default: base, else the first]")] = None,
-    margin: Annotated[float | None, typer.Option(help="Loss of solve rate that would still be acceptable, such as 0.1.")] = None,
-    noise_floor: Annotated[
-        bool | None, typer.Option("--noise-floor/--no-noise-floor", help="Run the baseline twice. [default: with 2 trials or more]")
-    ] = None,
-    output: Annotated[str | None, typer.Option(help="table, markdown, json, html, csv, or a registered reporter. [default: table]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
-    store: Annotated[str | None, typer.Option(help="Where results are kept. [default: ./.context-bench/store.db]", metavar="URL")] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run; the same name again resumes it.")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Begin no further agent once this many US dollars are spent (exit 5).", metavar="USD")
-    ] = None,
-    dry_run: Annotated[bool | None, typer.Option("--dry-run", help="Only say what it would take.")] = None,
-    nothing: Annotated[
-        bool | None, _more("--nothing/--no-nothing", help="Also verify every task with nothing done (arm none). [default: yes]")
-    ] = None,
-    stdin: Annotated[bool | None, _more("--stdin", help="Give the instruction to CMD's standard input.")] = None,
-    pass_env: Annotated[list[str] | None, _more(help="Variable of this shell that agents get, too; repeatable.", metavar="NAME")] = None,
-    readable: Annotated[list[str] | None, _more(help="Path that agents may read; repeatable.", metavar="PATH")] = None,
-    repos: Annotated[str | None, _more(help="Folder with the repositories that tasks name.", metavar="DIR")] = None,
-    test_command: Annotated[str | None, _more(help="What runs the tests of rows that name no command.", metavar="CMD")] = None,
-    unsafe: Annotated[bool | None, _more("--unsafe", help="Without a sandbox where none works: agents can do all that you can.")] = None,
-    seed: Annotated[int | None, _more(help="Seed of everything random. [default: 0]")] = None,
-    max_workers: Annotated[int | None, _more(help="Agents at work at once. [default: 1]")] = None,
-    api_key_env: Annotated[str | None, _more(help="Variable with the upstream's key. [default: OPENAI_API_KEY]")] = None,
-    marker: Annotated[str | None, _more(help="How calls are recognised behind a proxy: key, serial. [default: key]")] = None,
-    run_timeout: Annotated[float | None, _more(help="Seconds for the whole run.")] = None,
-    bodies: Annotated[str | None, _more(help="Keep request and reply bodies: all, none. [default: all]")] = None,
-    resume: Annotated[str | None, _more(help="Go on with this run; alone: the last unfinished one.", metavar="[RUN]")] = None,
-    reuse: Annotated[bool | None, _more("--reuse", help="Also use rows of other runs with the same content.")] = None,
-    price: Annotated[list[str] | None, _more(help="MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.")] = None,
-    price_model: Annotated[str | None, _more(help="Show money as if this model had answered.")] = None,
-    max_failures: Annotated[float | None, _more(help="Share of failures per arm above which the exit code is 1. [default: 0.02]")] = None,
-    quiet: Annotated[bool | None, _more("--quiet", help="No progress.")] = None,
-    config: Annotated[Path | None, _more(help="Options from a TOML file; flags win.", metavar="FILE.toml")] = None,
+    **_given: Any,
 ) -> int:
     """Give repository tasks to an agent (`-- CMD`) in several arms, each run in a fresh copy behind walls.
 
     In CMD: {instruction}, {instruction_file}, {workspace}. In an arm's values: {tap}, {key}, {workspace}, {home}, {path}.
     """
-    from context_bench.agents.command.run import AgentOptions, run_them
-    from context_bench.session.options import read_options
+    return run_them(options_of(context, AgentOptions, command=list(context.args)))
 
-    left = ("config", "max_tasks")
-    given = {name: value for name, value in context.params.items() if value not in (None, [], ()) and name not in left}
-    if context.args:
-        given["command"] = list(context.args)
-    if max_tasks is not None:
-        given["max_examples"] = max_tasks
-    return run_them(read_options(given, config, AgentOptions))
+
+TAP_PORT = "9090"
+
+
+def run_them(options: AgentOptions) -> int:
+    """Run and report; returns the exit code."""
+    return interrupts.run(_run(_completed(options)))
+
+
+def _completed(options: AgentOptions) -> AgentOptions:
+    """With what follows from other options; faults that can be seen at once are told."""
+    if not options.command:
+        raise BadInput("the agent's command is missing: give it after --, such as -- my-agent --task {instruction}")
+    if not options.arm:
+        raise BadInput("--arm is missing: --arm base= for the agent as it is, then --arm NAME='KEY=VALUE …' or --arm NAME=SCRIPT")
+    if options.tap is not None and options.tap_port is None:
+        raise BadInput(f"--tap {options.tap}: runs of agents need a tap of their own; give a port, and the provider with --upstream")
+    options.upstream = model_behind(options.upstream)
+    if options.upstream and options.tap is None:
+        options.tap = TAP_PORT
+    if options.rpm or options.tpm or options.fixed_concurrency:
+        raise BadInput(
+            "rpm, tpm and fixed_concurrency hold for requests that this program sends; an agent sends its own. --max-workers says how many "
+            "agents are at work, --max-calls, --max-cost-per-task and --max-cost what they may take"
+        )
+    if options.marker == "header":
+        raise BadInput("--marker header: an agent sends no header of ours; use key (each run has a key of its own) or serial")
+    if not options.upstream and (options.max_calls or options.max_cost_per_task):
+        raise BadInput("--max-calls and --max-cost-per-task need --upstream: only a tap in front of the model sees calls and money")
+    limited = options.max_cost is not None or options.max_cost_per_task is not None
+    if limited and options.upstream and is_local(options.upstream) and not (options.price or options.price_model):
+        raise PreflightFailed(
+            "a limit on money: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model NAME"
+        )
+    missing = [name for name in options.pass_env if name not in os.environ]
+    if missing:
+        raise BadInput(f"--pass-env {missing[0]}: this shell has no such variable")
+    return options
+
+
+async def _run(options: AgentOptions) -> int:
+    from context_bench.agents.evaluators.solved import Solved
+    from context_bench.agents.systems import AbortRules, parse_arm
+    from context_bench.agents.systems.reachable import require_reachable
+    from context_bench.session import parts
+
+    tasks = TaskSet(options)
+    specs = [parse_arm(text) for text in options.arm]
+    line = line_up(specs, baseline=options.baseline, noise_floor=options.noise_floor, trials=options.trials, nothing=options.nothing)
+    limits = AbortRules(options.max_seconds, options.max_calls, options.max_cost_per_task)
+    if options.dry_run:
+        return _told(options, line, tasks.found, limits)
+    if options.unsafe:
+        say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
+    async with surroundings(options) as around:
+        prices = parts.prices(options)
+        local = options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
+        agent = {
+            "stdin": options.stdin,
+            "environment": {name: os.environ[name] for name in options.pass_env},
+            "readable": options.readable,
+            "unsafe": options.unsafe,
+        }
+        bills = None if local else prices  # what local models answer costs nothing
+        arms = arms_of(line, options.command, limits, tap=around.tap, prices=bills, identity=options.upstream, **agent)
+        cell = Cell({}, arms, line.baseline)
+        await require_reachable(specs)
+        about = {
+            "refused": [f"{one.id}: {one.reason}" for one in tasks.refused],
+            "limits": limits.told(),
+            "command": options.command,
+            "baseline": line.baseline,
+            "nothing": NOTHING if line.nothing else None,
+            "arms": {spec.name: spec.told() for spec in specs},
+        }
+        options.arm = line.names  # what they hold is in `about`, without keys
+        rule = {"value": options.margin, "rule": margin_rule(options.margin), "score_field": options.score_field}
+        return await carry_out(options, around, prices, [tasks], [cell], [Solved()], agents=about, margin=rule)
+
+
+class TaskSet:
+    """The tasks as a dataset of a run."""
+
+    evaluators: tuple[str, ...] = ("solved",)
+    has_context = True  # their repositories
+
+    def __init__(self, options: AgentOptions) -> None:
+        from context_bench.agents.datasets import load_tasks
+
+        self.name = options.tasks
+        self.found = load_tasks(options.tasks, repos=options.repos, n=options.max_examples, test_command=options.test_command)
+        self.refused = list(self.found.refused)
+        for refused in self.refused[:20]:
+            say(f"passed over: {refused.id}: {refused.reason}")
+        if not len(self.found):
+            raise NothingToRun(f"no task in {options.tasks}")
+
+    def examples(self) -> Any:
+        """The tasks."""
+        return iter(self.found)
+
+    def manifest(self) -> dict[str, Any]:
+        """What they are, for the run's manifest."""
+        return {"name": self.name, "examples": len(self.found), "refused": len(self.refused)}
+
+
+def _told(options: AgentOptions, line: Line, tasks: Sequence[Example], limits: AbortRules) -> int:
+    working = [name for name in line.names if name != NOTHING]
+    each = len(working) * options.trials
+    runs = each * len(tasks)
+    seconds = each * sum(map(limits.seconds, tasks)) / max(1, options.max_workers or 1)
+    print(f"{len(tasks):,} tasks × {len(working)} arms ({', '.join(working)}) × {options.trials} trial(s): {runs:,} runs")
+    if line.nothing:
+        print(f"  and {len(tasks) * options.trials:,} verifications with nothing done (arm {NOTHING})")
+    print(f"  at most {seconds / 3600:,.1f} hours, by the time limit of one run")
+    if options.max_cost_per_task is not None:
+        print(f"  at most ${runs * options.max_cost_per_task:,.2f}, by the money limit of one run")
+    print("Nothing was run.")
+    return 0

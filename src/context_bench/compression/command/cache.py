@@ -12,8 +12,10 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.session.files import write_out
-from context_bench.session.gate import MaxOption, MinOption, hold, limits
-from context_bench.session.publishing import OutputOption, publish
+from context_bench.session.flags import own, takes
+from context_bench.session.gate import hold, limits
+from context_bench.session.options import StoredOptions
+from context_bench.session.reporting import publish
 
 if TYPE_CHECKING:
     from context_bench.compression.strategies import StrategyRow
@@ -26,23 +28,28 @@ if TYPE_CHECKING:
 _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stability", "prefix_breaks", "cost_usd")
 
 
+@takes(
+    StoredOptions,
+    profile=own(
+        "Billing rules: a model's name; openai, openai-5.6, anthropic, vllm or deepseek (at the recorded model's prices); "
+        "or a TOML file; repeatable. Default: those of the recorded model.",
+        unit=None,
+        note="",
+    ),
+    price=own("INPUT,OUTPUT in USD per million tokens, instead of the price table.", rare=False),
+    output=own("table, json, markdown."),
+    out=own("Write to this file; .svg and .html give the picture."),
+)
 def cache(
     sessions: Annotated[list[str] | None, typer.Argument(help="Recorded sessions: files, folders, or bundled:sessions/NAME.")] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="The made-up session: 40 turns, 2,000 tokens of head, 1,000 per turn.")
-    ] = False,
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Billing rules: a model's name; openai, openai-5.6, anthropic, vllm or deepseek (at the recorded model's prices); "
-            "or a TOML file; repeatable. Default: those of the recorded model."
-        ),
-    ] = None,
-    price: Annotated[str | None, typer.Option(help="INPUT,OUTPUT in USD per million tokens, instead of the price table.")] = None,
-    output: OutputOption = "table",
-    out: Annotated[Path | None, typer.Option("--out", help="Write to this file; .svg and .html give the picture.")] = None,
-    minimum: MinOption = None,
-    maximum: MaxOption = None,
+    *,
+    simulate: bool,
+    profile: list[str] | None,
+    price: str | None,
+    output: str,
+    out: Path | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
 ) -> int:
     """What keeping a session short does to the prompt cache and the bill: each session as recorded, and six strategies on it.
 

@@ -11,7 +11,7 @@ from context_bench.core.records import Example
 from context_bench.core.roles import control_role, described_cell
 
 if TYPE_CHECKING:
-    from context_bench.compression.command.run import CompressOptions
+    from context_bench.session.options import CompressOptions
     from context_bench.session.session import Surroundings
 
 #: How often full history and none answer a probe before it is used, where a model answers.

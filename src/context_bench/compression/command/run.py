@@ -1,17 +1,17 @@
-"""A compression run from options to exit code: sessions are cut, compressed by each system, and asked about; the rest is any run's."""
+"""`context-bench compress run` and `compress probe`: what is lost of a session when it is compressed, by asking about it."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+import typer
 
-from context_bench.compression.command.eligibility import ELIGIBILITY, eligibility_of, eligible_probes
-from context_bench.compression.probes.probe import PROBE_TYPES, ProbeType
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
 from context_bench.core.roles import control_role
@@ -19,9 +19,64 @@ from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
+from context_bench.session.flags import options_of, own, takes
 from context_bench.session.limiting import Accounts
-from context_bench.session.options import Comma, Many, RunOptions
+from context_bench.session.options import CompressOptions
 from context_bench.session.session import Surroundings, carry_out, money_limit, surroundings
+
+if TYPE_CHECKING:
+    from context_bench.compression.probes.probe import ProbeType
+
+SessionsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Files or folders of logs, bundled:sessions[/NAME], hf:OWNER/NAME. [default: bundled:sessions]", metavar="SESSIONS"
+    ),
+]
+
+
+@takes(
+    CompressOptions,
+    "system proxy name tap upstream points window responder model controls probes types per_type max_examples "
+    "drift replicates trials eligibility judge_url judge_model criteria visibility rubric output out score_field "
+    "margin seed store run max_workers max_cost dry_run wire proxy_key_env proxy_version marker tap_check "
+    "baseline evaluator metric imports api_key_env judge_key_env temperature max_tokens timeout example_timeout "
+    "setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume reuse bodies price "
+    "price_model max_failures force quiet config",
+)
+def run(context: typer.Context, sessions: SessionsArgument = None, **_given: Any) -> int:
+    """Compress sessions with each system, ask what was lost, and compare with all, nothing, and plain truncation to the same size."""
+    return compress_sessions(options_of(context, CompressOptions))
+
+
+@takes(
+    CompressOptions,
+    "points window probes types per_type max_examples responder model api_key_env timeout retries rpm tpm max_cost price out",
+    responder=own("The model that writes probes (--probes model): a URL.", unit="URL", note=""),
+    model=own("Its name."),
+    api_key_env=own("Variable with its key."),
+    out=own("Write the probes to this file instead of stdout."),
+)
+def probe(context: typer.Context, sessions: SessionsArgument = None, **given: Any) -> int:
+    """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was found."""
+    from context_bench.llm.spend import SpendLimit
+    from context_bench.session.files import say
+    from context_bench.session.limiting import Accounts
+
+    options = checked_probes(options_of(context, CompressOptions))
+    spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
+    found = probe_set(options, limits=Limits.of(options, Accounts(options), spend))
+    lines = [json.dumps({k: v for k, v in example.items() if k != "session"}, ensure_ascii=False) for example in found.examples()]
+    text = "\n".join(lines) + "\n"
+    out: Path | None = given["out"]
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text, "utf-8")
+    told = found.manifest()
+    say(f"{told['counts']['probes']} probes at {told['counts']['points']} points of {told['counts']['sessions']} sessions: {told['types']}")
+    return 0
+
 
 #: What every table has beside the systems; the last two in the size of each system.
 CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")
@@ -29,27 +84,6 @@ TAP_PORT = "9090"
 _SIZED = ("head_tail", "random_drop", "bm25")
 #: A loss of the rubric's overall (0 to 5) that would still be acceptable, unless another is given.
 RUBRIC_MARGIN = 0.1
-
-
-class CompressOptions(RunOptions):
-    """The options of `context-bench compress run`; `max_examples` counts sessions. `responder`: who answers (`sentence` asks no model)."""
-
-    sessions: Many = Field(default=["bundled:sessions"])
-    points: str = "fraction:0.75"
-    window: int | None = Field(None, ge=1)
-    responder: str = "sentence"
-    probes: Comma = Field(default=["structured"])
-    types: Comma = Field(default=[])
-    per_type: int | None = Field(None, ge=1)
-    drift: bool = False
-    replicates: int = Field(1, ge=1)
-    eligibility: int | None = Field(None, ge=0)
-    criteria: Literal["by_probe", "all"] = "by_probe"
-    visibility: Literal["context", "normalised", "response_only"] = "context"
-    rubric: str | None = None
-    score_field: str = "probe_score"
-    bodies: Any = "changed"
-    controls: Comma | None = Field(default=list(CONTROLS))
 
 
 def compress_sessions(options: CompressOptions) -> int:
@@ -126,6 +160,8 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
+    from context_bench.compression.probes.probe import PROBE_TYPES
+
     return None if options.per_type is None else dict.fromkeys(PROBE_TYPES, options.per_type)
 
 
@@ -138,6 +174,9 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
 
 def _completed(options: CompressOptions) -> CompressOptions:
     """With what follows from other options; faults that can be seen at once are told."""
+    from context_bench.compression.command.eligibility import ELIGIBILITY
+    from context_bench.compression.probes.probe import PROBE_TYPES
+
     if not options.system and not options.all_proxies and not options.controls:
         raise BadInput("nothing to measure: give --system SPEC (repeatable), such as anchored, mask_observations, py:pkg.mod:Class")
     if unknown := sorted(set(options.types) - set(PROBE_TYPES)):
@@ -169,6 +208,9 @@ def _wired(options: CompressOptions) -> None:
 
 
 async def _compress(options: CompressOptions) -> int:
+    import asyncio
+
+    from context_bench.compression.command.eligibility import eligibility_of, eligible_probes
     from context_bench.session import parts, preflight
 
     parts.import_modules(options.imports)

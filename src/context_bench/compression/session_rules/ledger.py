@@ -9,9 +9,10 @@ from typing import Literal
 
 from context_bench.compression.probes.probe import Source
 from context_bench.shell.budget import Budget
+from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.traces.calls import Workspace, command_of, events_of_call, parts_of
 from context_bench.transcripts.traces.paths import cleaned, is_absolute, root_of
-from context_bench.transcripts.traces.recording import ToolCall, mapping, parsed
+from context_bench.transcripts.values import mapping, parsed
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from itertools import islice
 from threading import local
 from typing import Any
 from zlib import crc32
@@ -191,7 +192,7 @@ class Bodies:
 
     clean: Callable[[bytes], bytes] = _unchanged
     remembered: int = 4_096
-    known: set[bytes] = field(default_factory=set)
+    known: dict[bytes, None] = field(default_factory=dict)  # oldest first
     fresh: dict[bytes, bytes] = field(default_factory=dict)
     links: list[dict[str, bytes]] = field(default_factory=list)
 
@@ -230,9 +231,10 @@ class Bodies:
 
     def committed(self) -> None:
         """The transaction is durable: remember what need not be written again."""
-        if len(self.known) > self.remembered:
-            self.known.clear()
-        self.known.update(self.fresh)
+        if (over := len(self.known) - self.remembered) > 0:  # the oldest go, many at a time
+            for key in list(islice(self.known, max(over, self.remembered // 8))):
+                del self.known[key]
+        self.known |= dict.fromkeys(self.fresh)
         self.dropped()
 
     def dropped(self) -> None:

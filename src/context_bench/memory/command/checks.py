@@ -12,18 +12,12 @@ import typer
 from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
 from context_bench.session.files import replacing
+from context_bench.session.flags import own, takes
+from context_bench.session.options import MemoryChecks
 
 if TYPE_CHECKING:
     from context_bench.memory.ops import SuiteResult
 
-SystemOption = Annotated[
-    str, typer.Option("--system", help="The memory: bm25, mem0, py:pkg.mod:Class, cli:, http:, mcp: …", metavar="SPEC")
-]
-RelayOption = Annotated[
-    str | None, typer.Option("--relay", help="OpenAI-compatible endpoint that it uses, if it needs one.", metavar="URL")
-]
-KeyOption = Annotated[str, typer.Option("--api-key-env", help="Variable with the relay's key.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON on stdout.")]
 
 _MARKS = {
     **{"ok": "[green]ok[/]", "pass": "[green]pass[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "error": "[red]ERROR[/]"},
@@ -31,14 +25,14 @@ _MARKS = {
 }
 
 
-def doctor(
-    system: SystemOption,
-    relay: RelayOption = None,
-    api_key_env: KeyOption = "OPENAI_API_KEY",
-    force: Annotated[bool, typer.Option("--force", help="Also a memory that can neither be separated nor emptied.")] = False,
-    seconds: Annotated[float, typer.Option(help="How long what was added may take until it can be found.")] = 60.0,
-    json: JsonOption = False,
-) -> int:
+@takes(
+    MemoryChecks,
+    system=own("The memory: bm25, mem0, py:pkg.mod:Class, cli:, http:, mcp: …", default=None),
+    relay=own("OpenAI-compatible endpoint that it uses, if it needs one.", note=""),
+    api_key_env=own("Variable with the relay's key.", rare=False),
+    force=own("Also a memory that can neither be separated nor emptied."),
+)
+def doctor(system: str, relay: str | None, api_key_env: str, force: bool, seconds: float, json: bool) -> int:
     """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
     from context_bench.memory.doctor import examine
     from context_bench.memory.systems import make_memory
@@ -54,17 +48,12 @@ def doctor(
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 
 
-def ops(
-    system: SystemOption,
-    suite: Annotated[
-        str, typer.Option(help="Which suites: isolation, delete, update, concurrency, crash, growth, poison, robust.", metavar="LIST")
-    ] = "isolation,delete,update,concurrency,crash,growth",
-    scale: Annotated[float, typer.Option(help="How much is stored and asked; 1 takes some seconds on a local store.")] = 1.0,
-    deadline: Annotated[float, typer.Option(help="Seconds after which a call has failed.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    junit: Annotated[Path | None, typer.Option(help="Write the probes as JUnit XML to this file.", metavar="FILE")] = None,
-    json: JsonOption = False,
-) -> int:
+@takes(
+    MemoryChecks,
+    system=own("The memory: bm25, mem0, py:pkg.mod:Class, cli:, http:, mcp: …", default=None),
+    junit=own("Write the probes as JUnit XML to this file."),
+)
+def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit: Path | None, json: bool) -> int:
     """Put a memory through the operational suites; each test has a control that shows that it could have failed.
 
     Exit code 1 if one fails, or if none could be tried.
@@ -91,10 +80,9 @@ def ops(
     return 1 if any(result.failed for result in results) else 0
 
 
+@takes(MemoryChecks)
 def audit(
-    export: Annotated[Path, typer.Argument(help="What a memory exported: JSON or JSON lines.", metavar="EXPORT")],
-    examples: Annotated[int, typer.Option(help="Masked beginnings shown of each kind.")] = 3,
-    json: JsonOption = False,
+    export: Annotated[Path, typer.Argument(help="What a memory exported: JSON or JSON lines.", metavar="EXPORT")], examples: int, json: bool
 ) -> int:
     """What one's own memory has become: duplicates, contradictions, outdated values, junk, secrets, planted orders. Nothing is sent."""
     from context_bench.memory.export_audit import audit as look_through

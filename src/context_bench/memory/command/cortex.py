@@ -16,6 +16,8 @@ import typer
 
 from context_bench.core.errors import BadInput, ContextBenchError
 from context_bench.core.tokens import utf8_safe
+from context_bench.session.flags import own, takes
+from context_bench.session.options import MemoryChecks
 
 if TYPE_CHECKING:
     from context_bench.memory.cortex.containment import BenchmarkSummary, Client
@@ -24,20 +26,26 @@ if TYPE_CHECKING:
 BENCHMARKS = ("locomo", "longmemeval", "dmr")
 
 
+@takes(
+    MemoryChecks,
+    k=own("How many memories are asked for.", default=5),
+    output=own("Write the JSON to this file instead of standard output.", note=""),
+    config=own("Handed to the program as --config.", unit=None, rare=False),
+    timeout=own("Seconds for the whole run. A single call has 30.", rare=False, default=300),
+)
 def cortex_eval(
     extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-    benchmark: Annotated[str, typer.Option(help="locomo, longmemeval, dmr, or all.")] = "all",
-    binary: Annotated[str | None, typer.Option(help="The program; by default openclaw-cortex on the PATH.")] = None,
-    k: Annotated[int, typer.Option(help="How many memories are asked for.")] = 5,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON to this file instead of standard output.")] = None,
-    config: Annotated[str | None, typer.Option(help="Handed to the program as --config.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for the whole run. A single call has 30.")] = 300,
-    accumulate: Annotated[bool, typer.Option("--accumulate", help="One reset, store everything, then ask everything.")] = False,
-    dataset_path: Annotated[
-        Path | None, typer.Option(help="Questions from this file instead of the small set; needs one --benchmark.")
-    ] = None,
-    k2: Annotated[int, typer.Option(help="Also measure recall at this depth (not less than --k).")] = 0,
-    compat: Annotated[str | None, typer.Option(help="v0.10: the program's arguments as they were in that version.")] = None,
+    *,
+    benchmark: str,
+    binary: str | None,
+    k: int,
+    output: Path | None,
+    config: str | None,
+    timeout: float,
+    accumulate: bool,
+    dataset_path: Path | None,
+    k2: int,
+    compat: str | None,
 ) -> int:
     """Store small texts in openclaw-cortex, ask for them again, and count what comes back.
 
@@ -48,16 +56,24 @@ def cortex_eval(
     )
 
 
+@takes(
+    MemoryChecks,
+    baseline=own('JSON: {"systems": [{name, locomo_em, longmemeval_em, dmr_em}], "sources": {…}}.'),
+    output=own("Write the Markdown to this file instead of standard output.", note=""),
+    json=own("Also write the rows as JSON, for instance to comparison.json."),
+    name=own("What this run's row is called."),
+)
 def cortex_compare(
     extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-    baseline: Annotated[Path, typer.Option(help='JSON: {"systems": [{name, locomo_em, longmemeval_em, dmr_em}], "sources": {…}}.')] = ...,  # type: ignore[assignment]
-    current: Annotated[Path, typer.Option(help="What cortex-eval wrote.")] = ...,  # type: ignore[assignment]
-    output: Annotated[Path | None, typer.Option(help="Write the Markdown to this file instead of standard output.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON, for instance to comparison.json.")] = None,
-    name: Annotated[str | None, typer.Option(help="What this run's row is called.")] = None,
+    *,
+    baseline: Path,
+    current: Path,
+    output: Path | None,
+    json: Path | None,
+    name: str | None,
 ) -> int:
     """A run of cortex-eval beside published numbers, as Markdown."""
-    return _exit_1("cortex-compare", lambda: _compare(extra, baseline, current, output, json_file, name))
+    return _exit_1("cortex-compare", lambda: _compare(extra, baseline, current, output, json, name))
 
 
 def _exit_1(command: str, act: Callable[[], None]) -> int:

@@ -2,13 +2,219 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from context_bench.traces.command.compare import compare
-from context_bench.traces.command.convert import convert
-from context_bench.traces.command.score import score
-from context_bench.traces.command.show import show
+from context_bench.core.errors import BadInput
+from context_bench.session.files import replacing, say, write_out
+from context_bench.session.flags import own, takes
+from context_bench.session.options import TraceOptions
+from context_bench.session.reporting import json_text, terminal
+from context_bench.traces.command.score import on_terminal, score
+
+if TYPE_CHECKING:
+    from context_bench.traces import Repositories
+    from context_bench.traces.gold import Gold
+    from context_bench.traces.gold_files import GoldSet
+    from context_bench.traces.rows import TraceRow
+    from context_bench.transcripts.trace import Trace
+
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Did an agent read the right code? Its log against gold.")
+
+
+@takes(
+    TraceOptions,
+    out=own("Write here instead of standard output.", unit="FILE", names="--out -o"),
+    gold=own("Gold, so that logs find their repository and task id."),
+)
+def convert(
+    trace: Annotated[list[Path], typer.Argument(help="Logs or folders of logs.", metavar="TRACE...")],
+    to: str,
+    out: Path | None,
+    repo: list[str] | None,
+    gold: Path | None,
+    instance: str | None,
+    tools: Path | None,
+) -> int:
+    """Any log as JSON lines: what each call read, or predictions for the original evaluator."""
+    from context_bench.traces.converting import convert_traces
+
+    if to not in ("events", "contextbench"):
+        raise BadInput(f"--to is {to!r}, expected events or contextbench")
+    for path in trace:
+        if not path.exists():
+            raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
+    told: list[str] = []
+    lines = convert_traces(
+        trace, to=to, repos=repo or (), gold=gold, instance=instance, tools=tools, on_skip=lambda why: told.append(str(why))
+    )
+    number = 0
+    with nullcontext(sys.stdout.buffer) if out is None else replacing(out, "wb") as file:
+        for line in lines:
+            file.write(line)
+            number += 1
+        file.flush()
+    for why in told[:5]:
+        say(f"passed over: {why.splitlines()[0]:.300}")
+    say(f"{number:,} traces{f' written to {out}' if out else ''}, {len(told):,} files passed over")
+    return 0
+
+
+@takes(TraceOptions, output=own("table, json or markdown."), out=own("Write here instead of standard output.", unit="FILE"))
+def compare(
+    a: Annotated[str, typer.Argument(help="Rows of `trace score` (a JSONL file, or its --out-dir); FILE:SET for one set.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="The same of the other.", metavar="B")],
+    output: str,
+    out: Path | None,
+) -> int:
+    """B minus A on the instances both have: paired bootstrap over repositories, McNemar for solved."""
+    from context_bench.traces import compare_traces
+
+    if output not in ("table", "json", "markdown"):
+        raise BadInput(f"--output is {output!r}, expected table, json or markdown")
+    (first, run_a), (second, run_b) = _one_set(a), _one_set(b)
+    found = compare_traces(first, second, run_a=run_a, run_b=run_b)
+    write_out(_compared(found, output, out), out, "report")
+    return 0
+
+
+def _one_set(text: str) -> tuple[str, str | None]:
+    """`FILE` or `FILE:SET`."""
+    if Path(text).exists() or ":" not in text:
+        return text, None
+    path, _, run = text.rpartition(":")
+    return path, run
+
+
+def _compared(found: Any, output: str, out: Path | None) -> str:
+    if output == "json":
+        return json_text(found.to_json())
+    from context_bench.reports import render
+    from context_bench.traces.reports.sections import comparison_page
+
+    return render(comparison_page(found), output, **(on_terminal(output) if out is None else {}))
+
+
+_MOST_NAMES = 10
+
+
+@takes(
+    TraceOptions,
+    gold=own("What should have been read: parquet, JSONL, or a folder of annot.json.", unit=None),
+    repo=own("The files before the run: a folder, a git clone (PATH@COMMIT), zip, tar, snapshot.json.", unit=None),
+    instance=own("Which run, where there are several; or the task it is about, where the log does not say."),
+    policy=own("strict, or contextbench-v1 (the original's figures)."),
+)
+def show(
+    trace: Annotated[Path, typer.Argument(help="An agent's log, or a folder of logs; the format is recognised.")],
+    gold: Path | None,
+    repo: Path | None,
+    instance: str | None,
+    policy: str,
+    width: int | None,
+) -> int:
+    """One run: its steps, what each read and how that is known, coverage as it grew, and the gold that was missed.
+
+    Without --gold it shows what was read and edited. Without --repo, lines are as the log tells them.
+    """
+    from context_bench.traces import Repositories
+    from context_bench.traces.gold_files import load_gold
+    from context_bench.traces.reports.show import render
+    from context_bench.traces.scoring import policy_of
+
+    policy_of(policy)
+    golds = load_gold(gold) if gold is not None else None
+    with Repositories([str(repo)] if repo is not None else []) as repos:
+        rows = _rows(trace, golds, repos, repo, instance, policy)
+    drawn = terminal()
+    sys.stdout.write("\n".join(render(row, width=width or drawn["width"], color=drawn["color"]) for row in rows))
+    return 0
+
+
+def _rows(path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | None, instance: str | None, policy: str) -> list[TraceRow]:
+    """The run that is wanted, in all its attempts; `BadInput` where it is not there or not named."""
+    from context_bench.traces.gold_files import id_forms
+    from context_bench.transcripts.traces import load_traces
+
+    if not path.exists():
+        raise BadInput(f"{path}: no such trace (expected an agent's log, or a folder of logs)")
+    wanted = set(id_forms(instance)) if instance is not None else None
+    only = _files(repo)
+
+    def gold_of(trace: Trace) -> Gold | None:
+        name = trace.instance_id
+        return golds.find(name, name.rsplit("/", 1)[0], path.absolute().parent.name, instance) if golds is not None else None
+
+    def files_of(trace: Trace) -> Any:
+        found = gold_of(trace)
+        if found is None:
+            return only(trace)
+        place = repos.find(found, trace.repo, trace.commit)
+        return None if isinstance(place, str) else place[0]
+
+    kept: list[Trace] = []
+    names: list[str] = []
+    for one in load_traces(path, repo=files_of):
+        names.append(one.instance_id)
+        if wanted is None or wanted & set(id_forms(one.instance_id)):
+            kept = [*kept, one] if wanted is not None or not kept else kept
+    if len(names) == 1 and not kept and golds is not None and golds.find(instance) is not None:
+        kept = [one]
+    if not kept:
+        raise BadInput(f"{path}: no run of {instance!r}. There are: {_listed(names)}")
+    if wanted is None and len(names) > 1:
+        raise BadInput(f"{path} holds {len(names):,} runs: name one with --instance. There are: {_listed(names)}")
+    return [_row(one, gold_of(one), golds, repos, only, policy) for one in kept]
+
+
+def _files(repo: Path | None) -> Any:
+    """The repository of a trace, where no gold says which commit it is."""
+    from context_bench.shell.repo import open_repo
+
+    known: dict[str | None, Any] = {}
+
+    def of(trace: Trace) -> Any:
+        if repo is None:
+            return None
+        if trace.commit not in known:
+            try:
+                known[trace.commit] = open_repo(str(repo), trace.commit)
+            except BadInput:
+                known[trace.commit] = open_repo(str(repo), None)
+        return known[trace.commit]
+
+    return of
+
+
+def _row(trace: Trace, gold: Gold | None, golds: GoldSet | None, repos: Repositories, only: Any, policy: str) -> TraceRow:
+    from context_bench.traces import score_trace
+    from context_bench.traces.gold import Gold as NoGold
+
+    if gold is None:
+        row = score_trace(NoGold(trace.instance_id), trace, only(trace), policy, drift=False)
+        row.score = None
+        for step in row.steps:
+            step.coverage = {}
+        row.error = (
+            f"none of the {len(golds):,} golds is of {trace.instance_id!r}: --instance says which task it is" if golds is not None else None
+        )
+        return row
+    found = repos.find(gold, trace.repo, trace.commit)
+    row = score_trace(gold, trace, None if isinstance(found, str) else found[1], policy)
+    if isinstance(found, str) and repos:
+        row.notes.append(f"no repository: {found}")
+    return row
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(dict.fromkeys(names[:_MOST_NAMES]))
+    return f"{shown} … ({len(names):,} in all)" if len(names) > _MOST_NAMES else shown
+
+
 for command in (score, convert, compare, show):
     app.command(command.__name__)(command)

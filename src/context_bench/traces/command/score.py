@@ -2,75 +2,60 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
-from context_bench.session.files import say
-from context_bench.traces.command.reports import ENDINGS, OUTPUTS, check_places, keep_all, write_report
-from context_bench.traces.command.solved import patches_of, status_of, summarised
-from context_bench.traces.command.sources import (
-    GoldOption,
-    InstanceOption,
-    RepoOption,
-    ToolsOption,
-    TraceOption,
-    labelled,
-)
+from context_bench.session.files import destination, replacing, say
+from context_bench.session.flags import own, takes
+from context_bench.session.options import TraceOptions
+from context_bench.session.reporting import json_text, terminal
 
 if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.traces import TraceResults
+    from context_bench.traces.keeping import StatusOf
     from context_bench.traces.reports.summary import TraceSummary
+    from context_bench.transcripts.solved import Solved
 
 
 #: The set of traces that were given no name.
 UNNAMED = "traces"
-PolicyOption = Annotated[
-    str, typer.Option(help="strict, strict-full (more kinds of definitions), or contextbench-v1: the original's figures, faults included.")
-]
-CountOption = Annotated[str | None, typer.Option(help="Also count as read: listed, claimed, edits, comma-separated.", metavar="A,B")]
+OUTPUTS = ("table", "json", "csv", "markdown", "jsonl", "html")
 
 
+@takes(
+    TraceOptions,
+    output=own(f"On standard output: {', '.join(OUTPUTS)}."),
+    threshold=own("Line coverage from which on a task counts as read.", default=0.5),
+)
 def score(
-    gold: GoldOption,
-    trace: TraceOption,
-    repo: RepoOption = None,
-    policy: PolicyOption = "strict",
-    count: CountOption = None,
-    results: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A harness's report on the patches, or the patches (predictions); [NAME=]PATH; repeatable.", metavar="[NAME=]PATH"
-        ),
-    ] = None,
-    join: Annotated[Path | None, typer.Option(help="CSV of the wanted instances.", metavar="FILE")] = None,
-    instance: InstanceOption = None,
-    report: Annotated[
-        list[Path] | None, typer.Option(help="Also write a report here; its ending says which; repeatable.", metavar="FILE")
-    ] = None,
-    output: Annotated[str, typer.Option(help=f"On standard output: {', '.join(OUTPUTS)}.")] = "table",
-    out_dir: Annotated[
-        Path | None, typer.Option(help="Keep rows and all reports here; what is scored already is not scored again.", metavar="DIR")
-    ] = None,
-    min_coverage: Annotated[
-        list[str] | None, typer.Option(help="Exit 4 if a set's mean coverage is below this; repeatable.", metavar="LEVEL=X")
-    ] = None,
-    by: Annotated[str, typer.Option(help="A step of the curve: call, or turn (all calls of one reply).")] = "call",
-    longest: Annotated[int | None, typer.Option(help="A read of more lines at once counts as the file alone.", metavar="LINES")] = None,
-    dilate: Annotated[int, typer.Option(help="Lines around a deletion that are the same place.", metavar="LINES")] = 0,
-    threshold: Annotated[float, typer.Option(help="Line coverage from which on a task counts as read.")] = 0.5,
-    exclude_infra: Annotated[bool, typer.Option("--exclude-infra", help="Failures of the machinery are no failures of the agent.")] = False,
-    scorer: Annotated[str | None, typer.Option(help="The score of an Inspect log that is the verdict.")] = None,
-    tools: ToolsOption = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. [default: as many as pay]")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Score again what --out-dir has.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    gold: Path,
+    trace: list[str],
+    repo: list[str] | None,
+    policy: str,
+    count: str | None,
+    results: list[str] | None,
+    join: Path | None,
+    instance: str | None,
+    report: list[Path] | None,
+    output: str,
+    out_dir: Path | None,
+    min_coverage: list[str] | None,
+    by: str,
+    longest: int | None,
+    dilate: int,
+    threshold: float,
+    exclude_infra: bool,
+    scorer: str | None,
+    tools: Path | None,
+    workers: int | None,
+    fresh: bool,
+    quiet: bool,
 ) -> int:
     """Score runs: what was read against what had to be read, when, how often again, and where the patch edits.
 
@@ -192,3 +177,152 @@ def _hold(summary: TraceSummary, limits: Sequence[tuple[str, float]]) -> None:
                 word = "at least" if value >= least else "below"
                 checks.append(Check(f"{name} ≥ {least:g}", value >= least, f"{name} is {value:.6g}, {word} {least:g}"))
     hold(checks)
+
+
+def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
+    """What the reports found, as a question that scoring asks of each run; nothing to ask without reports."""
+    if not solved:
+        return None
+
+    def status(run: str, gold: Any) -> Any:
+        found = _outcome(solved, run, gold)
+        return "unknown" if found is None else found.status
+
+    return status
+
+
+def _outcome(solved: Mapping[str, Sequence[Solved]], run: str, gold: Any) -> Any:
+    """What the reports of a set say of a task: the first that knows whether it was solved, else the first that knows the task."""
+    found = [one.find(gold.instance_id, *gold.ids) for one in (*solved.get(run, ()), *(solved.get("", ()) if run else ()))]
+    told = [one for one in found if one is not None]
+    return next((one for one in told if one.status != "unknown"), told[0] if told else None)
+
+
+def patches_of(solved: Mapping[str, Sequence[Solved]], golds: Any) -> dict[str, dict[str, str]]:
+    """The patches among the reports, by set and task: predictions say where a log without a patch has edited."""
+    out: dict[str, dict[str, str]] = {}
+    for run, reports in solved.items():
+        for gold in golds:
+            found = (one.find(gold.instance_id, *gold.ids) for one in reports)
+            if patch := next((each.patch for each in found if each is not None and each.patch), None):
+                out.setdefault(run, {})[gold.instance_id] = patch
+    return out
+
+
+def summarised(
+    found: TraceResults, gold: Path, solved: Mapping[str, Sequence[Solved]], threshold: float, exclude_infra: bool
+) -> TraceSummary:
+    """The summary of all rows, with what the reports say of tasks that no trace is about."""
+    from context_bench.traces.reports.summary import about, summarise
+    from context_bench.traces.settings import golds_sha
+    from context_bench.traces.symbols import grammar_versions
+
+    golds = found.golds
+    told = {"name": gold.name, "sha": golds_sha(golds), "instances": len(golds), "skipped": dict(golds.skipped), "repeated": golds.repeated}
+    judged, infra = _judged(found, solved)
+    return summarise(
+        found.rows(),
+        about=about(found.policy, counted=found.counted, gold=told, grammars=grammar_versions(), repositories=found.repos),
+        without_trace=found.without_trace,
+        unread=found.unread,
+        judged=judged,
+        infra=infra,
+        threshold=threshold,
+        exclude_infra=exclude_infra,
+    )
+
+
+def _judged(found: TraceResults, solved: Mapping[str, Sequence[Solved]]) -> tuple[dict[str, list[Any]], dict[str, set[str]]]:
+    """By set: tasks of the gold that the harness judged and no trace is about, and tasks whose machinery failed."""
+    from context_bench.stats.solving import Case
+
+    cases: dict[str, list[Any]] = {}
+    infra: dict[str, set[str]] = {}
+    for run in found.runs:
+        for gold in found.golds:
+            outcome = _outcome(solved, run, gold)
+            if outcome is None:
+                continue
+            if outcome.infra:
+                infra.setdefault(run, set()).add(gold.instance_id)
+            if gold.instance_id not in found.seen.get(run, ()):
+                cases.setdefault(run, []).append(Case(gold.instance_id, outcome.status, None, gold.repo, outcome.infra))
+    return cases, infra
+
+
+def labelled(texts: Sequence[str]) -> dict[str, list[Path]]:
+    """`NAME=PATH` and paths without a name (the set ""), by name. A path that exists as it is written has no name."""
+    out: dict[str, list[Path]] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        named = bool(equals) and "/" not in name and not Path(text).exists()
+        out.setdefault(name if named else "", []).append(Path(path if named else text))
+    return out
+
+
+ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".jsonl": "jsonl", ".html": "html", ".htm": "html"}
+
+
+def check_places(reports: Sequence[Path], folder: Path | None) -> None:
+    """What cannot be written is told before an hour of scoring, not after it."""
+    for place in reports:
+        if place.is_dir():
+            raise BadInput(f"--report {place} is a folder; expected a file to write")
+        _require_writable("--report", place, place.parent)
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"--out-dir {folder} is a file; expected a folder")
+        _require_writable("--out-dir", folder, folder)
+
+
+def _require_writable(option: str, place: Path, folder: Path) -> None:
+    there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK) or (place.is_file() and not os.access(place, os.W_OK)):
+        raise BadInput(f"{option} {place} cannot be written: no right to write to {there}, or no folder")
+
+
+def keep_all(found: TraceResults, summary: TraceSummary, folder: Path, gold: Path) -> None:
+    """All reports into a folder, beside the rows."""
+    from context_bench.traces.reports.appendix import NAME
+
+    for format_, name in (("csv", NAME), ("json", "summary.json"), ("markdown", "summary.md"), ("html", "report.html")):
+        with replacing(folder / name, "w", encoding="utf-8", newline="") as file:
+            file.writelines(_parts(found, summary, format_, gold))
+    say(f"rows and reports are in {folder}")
+
+
+def write_report(found: TraceResults, summary: TraceSummary, format_: str, place: Path | None, gold: Path) -> None:
+    """One report, to a file or standard output; rows are streamed."""
+    with destination(place, what="report") as file:
+        file.writelines(_parts(found, summary, format_, gold))
+
+
+def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path) -> Iterator[str]:
+    if format_ == "jsonl":
+        with found.path.open(encoding="utf-8") as file:
+            yield from file
+    elif format_ == "csv":
+        yield from _csv(found, gold)
+    elif format_ == "json":
+        yield json_text(summary.to_json())
+    elif format_ == "html":
+        from context_bench.traces.reports.page import to_html
+
+        yield to_html(found.rows(), summary)
+    else:
+        from context_bench.reports import render
+        from context_bench.traces.reports.sections import page_of
+
+        yield render(page_of(summary), format_, **on_terminal(format_))
+
+
+def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
+    from context_bench.traces.reports.appendix import lines
+    from context_bench.traces.settings import golds_sha
+
+    yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))
+
+
+def on_terminal(format_: str) -> dict[str, Any]:
+    """How a report is drawn on standard output, where that is a terminal."""
+    return terminal() if format_ == "table" else {}

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Annotated
-
-import typer
 
 from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
+from context_bench.session.flags import own, takes
+from context_bench.session.options import Common
 
 
-def command(
-    proxy: Annotated[str, typer.Option(help="Base URL of the proxy.", metavar="URL")],
-    tap: Annotated[
-        str | None,
-        typer.Option(help="A port to start a tap on (the proxy's upstream), or the URL of a running tap.", metavar="PORT|URL"),
-    ] = None,
-    upstream: Annotated[str, typer.Option(help="What stands behind the tap: echo (free), embedded, scripted:FILE or a URL.")] = "echo",
-    model: Annotated[str, typer.Option(help="Model name to send.")] = "gpt-4o-mini",
-    api_key_env: Annotated[str, typer.Option(help="Variable with the upstream's key.")] = "OPENAI_API_KEY",
-    json: Annotated[bool, typer.Option("--json", help="As JSON on stdout.")] = False,
-) -> int:
+@takes(
+    Common,
+    proxy=own("Base URL of the proxy.", default=None),
+    tap=own("A port to start a tap on (the proxy's upstream), or the URL of a running tap.", note=""),
+    upstream=own("What stands behind the tap: echo (free), embedded, scripted:FILE or a URL.", unit=None, default="echo"),
+    model=own("Model name to send.", default="gpt-4o-mini"),
+    api_key_env=own(rare=False),
+)
+def command(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
     """Examine a proxy: routes, key, headers, roles, cache marks, thinking, streaming, and which request shapes it shrinks."""
     return interrupts.run(_examine(proxy, tap, upstream, model, api_key_env, json))
 

@@ -2,85 +2,146 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from context_bench.session import asking
+from context_bench.core.errors import BadInput
+from context_bench.core.roles import CANDIDATE, control_role
+from context_bench.llm.keyring import key_in
+from context_bench.session import interrupts
+from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
+from context_bench.session.files import say
+from context_bench.session.flags import options_of, takes
+from context_bench.session.options import ProxyOptions, ReplayOptions
+from context_bench.session.session import Surroundings, carry_out, surroundings
+from context_bench.session.upstream import is_local
 
 
-def _more(*names: str, **options: Any) -> Any:
-    return typer.Option(*names, hidden=True, **options)
-
-
+@takes(
+    ReplayOptions,
+    "proxy name upstream tap level model profile max_examples output out store run max_cost dry_run wire trials "
+    "margin seed max_workers api_key_env proxy_key_env proxy_version marker tap_check timeout example_timeout "
+    "run_timeout rpm tpm fixed_concurrency retries resume reuse price max_failures quiet config",
+)
 def command(
     context: typer.Context,
     sessions: Annotated[
         list[str],
         typer.Argument(help="Files or folders of recorded sessions, bundled:sessions[/NAME], or hf:OWNER/NAME.", metavar="SESSIONS..."),
     ],
-    proxy: Annotated[
-        list[str] | None,
-        typer.Option(help="Base URL of a proxy, whose own upstream is the tap; repeat for several.", metavar="URL"),
-    ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the proxy at the same position; default host:port.")] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(help="The provider behind the tap: echo (no model, free), a URL, embedded, or scripted:FILE.", metavar="URL"),
-    ] = None,
-    tap: Annotated[
-        str | None, typer.Option(help="Port to start the tap on, or the URL of a running one. [default: 9090]", metavar="PORT|URL")
-    ] = None,
-    level: Annotated[
-        int | None,
-        typer.Option(help="0: tokens, cache, money, wire, loss. 1: also the next action. [default: 0 with echo, else 1]", min=0, max=1),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Sent instead of the recorded model.")] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Cache rules and prices: a model's, or a family's rules (openai, openai-5.6, anthropic, vllm, deepseek) at the recorded "
-            "model's prices. [default: the recorded model's]",
-            metavar="MODEL",
-        ),
-    ] = None,
-    max_sessions: Annotated[int | None, typer.Option("-n", "--max-sessions", help="Most sessions to replay. [default: all]")] = None,
-    output: Annotated[str | None, typer.Option(help="table, markdown, json, html, csv, or a registered reporter. [default: table]")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
-    store: Annotated[str | None, typer.Option(help="Where results are kept. [default: ./.context-bench/store.db]", metavar="URL")] = None,
-    run: Annotated[str | None, typer.Option(help="Name of the run; the same name again resumes it.")] = None,
-    max_cost: asking.MaxCostOption = None,
-    dry_run: Annotated[bool | None, typer.Option("--dry-run", help="Only say what it would take.")] = None,
-    wire: Annotated[str | None, _more(help="Render sessions for this API: openai, anthropic, responses. [default: as recorded]")] = None,
-    trials: Annotated[int | None, _more(help="Times each session is replayed. [default: 1]")] = None,
-    margin: Annotated[float | None, _more(help="Loss of agreement that would still be acceptable.")] = None,
-    seed: Annotated[int | None, _more(help="Seed of everything random. [default: 0]")] = None,
-    max_workers: Annotated[int | None, _more(help="Sessions in flight. [default: one per system]")] = None,
-    api_key_env: Annotated[str | None, _more(help="Variable with the upstream's key. [default: OPENAI_API_KEY]")] = None,
-    proxy_key_env: Annotated[str | None, _more(help="Variable with the key that the proxy itself checks.")] = None,
-    proxy_version: Annotated[str | None, _more(help="Enters the proxies' identity.")] = None,
-    marker: Annotated[str | None, _more(help="How calls are recognised behind the proxy: key, header, serial. [default: key]")] = None,
-    tap_check: Annotated[bool | None, _more("--tap-check/--no-tap-check", help="Insist that each proxy's traffic reaches the tap.")] = None,
-    timeout: asking.TimeoutOption = None,
-    example_timeout: asking.ExampleTimeoutOption = None,
-    run_timeout: asking.RunTimeoutOption = None,
-    rpm: asking.RpmOption = None,
-    tpm: asking.TpmOption = None,
-    fixed_concurrency: asking.FixedOption = None,
-    retries: asking.RetriesOption = None,
-    resume: Annotated[str | None, _more(help="Go on with this run; alone: the last unfinished one.", metavar="[RUN]")] = None,
-    reuse: Annotated[bool | None, _more("--reuse", help="Also use rows of other runs with the same content.")] = None,
-    price: asking.PriceOption = None,
-    max_failures: Annotated[float | None, _more(help="Share of failures above which the exit code is 1. [default: 0.02]")] = None,
-    quiet: Annotated[bool | None, _more("--quiet", help="No progress.")] = None,
-    config: Annotated[Path | None, _more(help="Options from a TOML file; flags win.", metavar="FILE.toml")] = None,
+    **_given: Any,
 ) -> int:
     """Send recorded sessions again, request by request, through each proxy, and measure what arrives behind it."""
-    from context_bench.session.options import read_options
-    from context_bench.traffic.command.replay_run import ReplayOptions, replay_sessions
+    return replay_sessions(options_of(context, ReplayOptions))
 
-    given = {key: value for key, value in context.params.items() if value not in (None, [], ()) and key not in ("config", "max_sessions")}
-    if max_sessions is not None:
-        given["max_examples"] = max_sessions
-    return replay_sessions(read_options(given, config, ReplayOptions))
+
+TAP_PORT = "9090"
+PASSTHROUGH = ("full", "full#2")
+
+
+def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
+    """Replay and report; returns the exit code. `then` is given the result."""
+    return interrupts.run(_replay(_completed(options), then))
+
+
+def _completed(options: ReplayOptions) -> ReplayOptions:
+    """With what follows from other options; faults that can be seen at once are told."""
+    if not options.all_proxies:
+        raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
+    if not options.upstream and not options.tap:
+        raise BadInput("--upstream is missing: echo (no model, nothing is spent), the provider's base URL, embedded, or scripted:FILE")
+    if options.level is None:
+        options.level = 0 if options.upstream in (None, "echo") else 1
+    if options.upstream and options.tap is None:
+        options.tap = TAP_PORT
+    options.controls = list(PASSTHROUGH) if options.level else []
+    if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
+        options.max_workers = len(options.all_proxies) + len(options.controls)
+    if options.profile is not None:
+        from context_bench.llm.cacherules import check_profile
+        from context_bench.session import parts
+
+        check_profile(options.profile, parts.prices(options))
+    if options.profile is None and options.model:
+        options.profile = options.model[0]
+    return options
+
+
+async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) -> int:
+    from context_bench.evaluators import NextAction
+    from context_bench.session import parts
+
+    told: set[str] = set()
+
+    def skipped(fault: BadInput) -> None:
+        if str(fault) not in told:
+            told.add(str(fault))
+            say(f"passed over: {fault}")
+
+    data = _sessions(options, skipped)
+    wire = next((session.wire for _, session in data.sessions()), None)
+    if wire is None:
+        raise BadInput(f"no requests in {data.name}: nothing to replay")
+    async with surroundings(options) as around:
+        prices = parts.prices(options)
+        bills = None if is_local(options.upstream or "") else prices  # what local models answer costs nothing
+        cell = _cell(options, around, bills, wire)
+        evaluators = [NextAction()] if options.level else []
+        about = {
+            "level": options.level,
+            "passthrough": PASSTHROUGH[0] if options.level else None,
+            "profile": options.profile,
+            "prices_on": prices.date,
+            "prices": parts.own_prices(options),
+        }
+        code = await carry_out(options, around, prices, [data], [cell], evaluators, replay=about)
+        if then is not None and around.result is not None:
+            then(around.result)
+        return code
+
+
+def _sessions(options: ReplayOptions, skipped: Any) -> Any:
+    from context_bench.datasets.recorded import RecordedSessions
+    from context_bench.systems._rewire import WIRES
+
+    wire = WIRES[options.wire] if options.wire else None
+    return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
+
+
+def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) -> Cell:
+    """Each proxy, and at level 1 passthrough twice."""
+    cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
+    cell.arms = [
+        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy) for proxy in options.all_proxies
+    ]
+    for name in options.controls or []:
+        assert around.hop is not None, "controls bring a passthrough hop"
+        cell.arms.append(_arm(options, around, prices, wire, around.hop, name, None))
+    cell.baseline = PASSTHROUGH[0] if options.controls else None
+    refuse_equal_names(cell.names)
+    return cell
+
+
+def _arm(options: ReplayOptions, around: Surroundings, prices: Any, wire: str, url: str, name: str, proxy: ProxyOptions | None) -> Any:
+    from context_bench.engine import Arm
+    from context_bench.systems import Replay
+
+    return Arm(
+        system=Replay(
+            url,
+            name,
+            model=options.model[0] if options.model else None,
+            wire=wire,
+            api_key=key_in(options.api_key_env),
+            proxy_key=key_in(proxy.key_env) if proxy else None,
+            timeout=options.timeout,
+            max_retries=options.retries,
+            prices=prices,
+            limiter=around.limiter(url),
+            version=proxy.version if proxy else None,
+            identity=None if proxy else f"{options.upstream or options.tap} through full",
+        ),
+        role=CANDIDATE if proxy else control_role(name),
+    )

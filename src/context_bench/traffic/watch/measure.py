@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from cachetools import FIFOCache
+
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
 from context_bench.tap.failures import failure_of
@@ -76,7 +78,7 @@ class Measure:
         self._sessions = Sessions()
         self._forwarded = Forecast(prices, counter_model=counter_model)
         self._alone = Forecast(prices, counter_model=counter_model)
-        self._places: dict[tuple[ArmName, int], Place] = {}
+        self._places: FIFOCache[tuple[ArmName, int], Place] = FIFOCache(1024)
         self._number = 0
 
     def all(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
@@ -124,8 +126,6 @@ class Measure:
         self._identify(turn, place)
         if place is not None:
             self._places[event.arm, event.number] = place
-            while len(self._places) > 1024:
-                del self._places[next(iter(self._places))]
         self._sum_up(turn, event.calls, place)
         if not (event.calls and event.calls[0] is front):  # with one tap only, the front's own record is the provider's
             turn.front = record

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachetools import FIFOCache
+
 from context_bench.core.keys import stable_hash
 from context_bench.core.packed import digest_of
 from context_bench.tap.failures import failure_of
@@ -88,7 +90,7 @@ class Sessions:
         self._most = most
         self._secret = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._replies: OrderedDict[str, str] = OrderedDict()  # id of a stored response → identity
+        self._replies: FIFOCache[str, str] = FIFOCache(4 * most)  # id of a stored response → identity
         self._made = 0
 
     def place(self, exchange: Exchange, request: WireRequest, reply: bytes = b"") -> Place:
@@ -158,8 +160,6 @@ class Sessions:
         found = _REPLY_ID.search(reply) if request.wire == "openai-responses" else None
         if found:
             self._replies[found[1].decode("utf-8", "replace")] = session.identity
-            while len(self._replies) > 4 * self._most:
-                self._replies.popitem(last=False)
 
 
 def _meaning(exchange: Exchange) -> bytes:

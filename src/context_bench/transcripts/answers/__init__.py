@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.transcripts.answers.read import FORMATS as FORMATS
+    from context_bench.transcripts.answers.read import formats as formats
     from context_bench.transcripts.answers.read import read_answers as read_answers
     from context_bench.transcripts.answers.record import AnswerLog as AnswerLog
     from context_bench.transcripts.answers.record import RecordedAnswer as RecordedAnswer
 
-__all__ = ["FORMATS", "AnswerLog", "read_answers", "RecordedAnswer"]
+__all__ = ["AnswerLog", "RecordedAnswer", "formats", "read_answers"]
 
-__getattr__, __dir__ = lazy(__name__, [".read:FORMATS", ".record:AnswerLog", ".read:read_answers", ".record:RecordedAnswer"])
+__getattr__, __dir__ = lazy(__name__, [".record:AnswerLog", ".record:RecordedAnswer", ".read:formats", ".read:read_answers"])

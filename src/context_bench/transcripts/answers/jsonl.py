@@ -22,6 +22,7 @@ from context_bench.transcripts.answers.record import (
     texts,
     trial_of,
 )
+from context_bench.transcripts.format import Format, Peek
 from context_bench.transcripts.source import Source
 from context_bench.transcripts.values import text
 
@@ -39,9 +40,9 @@ _ROW = {
 }
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """True for objects that hold an answer, or the error in its place."""
-    return bool(sample) and isinstance(sample[0], dict) and any(key in sample[0] for key in ("response", "error", "errors"))
+    return any(key in peek.first for key in ("response", "error", "errors"))
 
 
 def read(source: Source) -> AnswerLog:
@@ -122,3 +123,6 @@ def _error(value: dict[str, Any]) -> str | None:
     errors = value.get("errors")
     told = errors.get("system") if isinstance(errors, Mapping) else None
     return text(told) or text(value.get("error"))
+
+
+FORMAT = Format("jsonl", 30, sniff, read)

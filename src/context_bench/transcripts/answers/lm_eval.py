@@ -17,6 +17,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
 from context_bench.transcripts.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
+from context_bench.transcripts.format import Format, Peek
 from context_bench.transcripts.source import Place, Source
 from context_bench.transcripts.values import text
 
@@ -30,10 +31,10 @@ _KEPT = {
 _ASKED = ("question", "query", "input", "problem", "prompt", "goal")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """True for samples."""
-    first = sample[0] if sample else None
-    return isinstance(first, dict) and "doc" in first and ("resps" in first or "filtered_resps" in first)
+    first = peek.first
+    return "doc" in first and ("resps" in first or "filtered_resps" in first)
 
 
 def read(source: Source) -> AnswerLog:
@@ -218,3 +219,6 @@ def _scores(entry: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
         else:
             found[f"{name}{suffix}"] = value
     return found
+
+
+FORMAT = Format("lm-eval", 20, sniff, read)

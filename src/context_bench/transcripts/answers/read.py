@@ -1,19 +1,20 @@
-"""The door to recorded answers: any file of another harness, recognised by what is in it."""
+"""The way from files to recorded answers: any file of another harness, recognised by what is in it."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts.answers.record import AnswerLog
+from context_bench.transcripts.format import Format, format_of, formats_in, peek_at
+from context_bench.transcripts.inspect_files import is_archive
 from context_bench.transcripts.read import seen
 from context_bench.transcripts.source import Source
 
-#: Formats in the order in which they are tried, and the module that reads each.
-FORMATS = {"inspect": "inspect_logs", "lm-eval": "lm_eval", "jsonl": "jsonl"}
-_ZIP = b"PK\x03\x04"
+
+def formats() -> dict[str, Format[AnswerLog]]:
+    """Every format of answers by its name, in the order in which they are tried."""
+    return {one.name: one for one in formats_in(__package__).values()}
 
 
 def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # noqa: A002
@@ -21,27 +22,13 @@ def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # n
 
     `format` skips the guess. Raises `BadInput` for a file that is none of these, with what was seen in it.
     """
-    place = Path(path)
-    if format is not None and format not in FORMATS:
-        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(FORMATS)}")
-    if _is_zip(place):
-        if format not in (None, "inspect"):
-            raise BadInput(f"{place} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
-        from context_bench.transcripts.answers.inspect_logs import read_archive
-
-        return read_archive(place)
-    source = Source(place)
-    sample = source.sample()
-    for name, module in FORMATS.items():
-        reader: Any = import_module(f"context_bench.transcripts.answers.{module}")
-        if format == name or (format is None and reader.matches(sample)):
-            return reader.read(source)  # type: ignore[no-any-return]
-    raise BadInput(f"{place}: no recorded answers: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
-
-
-def _is_zip(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == _ZIP
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    place, known = Path(path), formats()
+    if format is not None and format not in known:
+        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(known)}")
+    peek = peek_at(Source(place))
+    if is_archive(peek.start) and format not in (None, "inspect"):
+        raise BadInput(f"{place} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
+    found = known[format] if format is not None else format_of(peek, known.values())
+    if found is None:
+        raise BadInput(f"{place}: no recorded answers: {seen(peek.sample)}. Formats tried: {', '.join(known)}")
+    return found.read(peek.source)

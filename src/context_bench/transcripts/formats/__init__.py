@@ -1,1 +1,13 @@
-"""One module per log format: `NAME`, `matches(sample)` and `sessions(source)`."""
+"""Log formats of agents and gateways, one module each: what each reads becomes `record.Transcript`s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from context_bench.transcripts.format import Format, formats_in
+from context_bench.transcripts.record import Transcript
+
+
+def formats() -> dict[str, Format[Iterator[Transcript]]]:
+    """Every format by its module's name, in the order in which they are tried."""
+    return formats_in(__name__)

@@ -10,8 +10,9 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.requests import Logged, request_and_reply, sessions_of, told_session
-from context_bench.transcripts.session import Session
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
 from context_bench.transcripts.source import Source
 from context_bench.wire.conversation import reply_message
 
@@ -20,17 +21,17 @@ _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_t
 _BODY = frozenset({"model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "thinking", "metadata"})
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether any of the first lines can only be an Anthropic body."""
-    return any(not isinstance(read(value), str) for value in sample)
+    return any(not isinstance(logged(value), str) for value in peek.sample)
 
 
-def sessions(source: Source) -> Iterator[Session]:
+def read(source: Source) -> Iterator[Transcript]:
     """The conversations of the file."""
-    return sessions_of(source, NAME, read)
+    return transcripts_of(source, NAME, logged)
 
 
-def read(value: Any) -> Logged | str:
+def logged(value: Any) -> Logged | str:
     """One line, or why it is passed over."""
     held = request_and_reply(value, _BODY)
     if held is None:
@@ -65,3 +66,6 @@ def is_body(body: Mapping[str, Any]) -> bool:
         return True
     blocks = [block for m in messages if isinstance(m.get("content"), list) for block in m["content"]]
     return any(isinstance(block, Mapping) and block.get("type") in _BLOCKS for block in blocks)
+
+
+FORMAT = Format(NAME, 290, sniff, read, conversation=True, calls=False)

@@ -6,92 +6,94 @@ the closing `result` line gives totals and the price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from context_bench.core.numbers import money
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.claude import Thread
-from context_bench.transcripts.session import Session
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.formats._claude import ClaudeRun
+from context_bench.transcripts.record import Transcript
 from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.values import mapping, sequence, text
 
 NAME = "claude-code-stream"
 _RESULT = ("total_cost_usd", "num_turns", "duration_ms", "is_error")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and `session_id`."""
-    if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in sample):
+    if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in peek.sample):
         return False  # another program's stream, which has the same first line
-    return any(isinstance(value, dict) and _ours(value) for value in sample)
+    return any(isinstance(value, dict) and _is_ours(value) for value in peek.sample)
 
 
-def _ours(value: Mapping[str, Any]) -> bool:
+def _is_ours(value: Mapping[str, Any]) -> bool:
     if value.get("type") == "system":
         return value.get("subtype") == "init" and isinstance(value.get("tools"), list) and "session_id" in value
     return value.get("type") in ("user", "assistant") and "parent_tool_use_id" in value and isinstance(value.get("message"), Mapping)
 
 
-@dataclass
-class _Run:
-    """What a whole stream tells: the threads by the call that started them, and the facts of the run."""
-
-    ident: str
-    threads: dict[str | None, Thread] = field(default_factory=lambda: {None: Thread()})
-    tools: list[str] = field(default_factory=list)
-    meta: dict[str, Any] = field(default_factory=dict)
+def read(source: Source) -> Iterator[Transcript]:
+    """The runs of the file, told apart by their session ids, and those of their sub-agents."""
+    return from_values(source.values(), source.skip)
 
 
-def sessions(source: Source) -> Iterator[Session]:
-    """The sessions of the file; several runs in one file are told apart by their session ids."""
-    runs: dict[str, _Run] = {}
-    for value in source.values():
-        why = _take(value, runs, source.path.stem)
-        if why:
-            source.skip(why)
-    skipped = source.skipped_counts()
+def from_values(values: Iterable[Any], skip: Callable[[str], None]) -> Iterator[Transcript]:
+    """The same, of values."""
+    runs: dict[str, ClaudeRun] = {}
+    for value in values:
+        name = text(mapping(value).get("session_id")) or next(reversed(runs), "")
+        run = runs.get(name)
+        if run is None:
+            run = runs[name] = ClaudeRun(log_format=NAME)
+            run.one.format = NAME
+            run.thread(None, name)
+        if why := _take(mapping(value), run, name):
+            skip(why)
     for run in runs.values():
-        for parent, thread in run.threads.items():
-            if thread.answers:
-                meta = {"format": NAME, **run.meta, "sidechain": parent is not None, "skipped": skipped}
-                skipped = {}
-                yield thread.session(f"{run.ident}/{parent}" if parent else run.ident, str(source.path), meta, run.tools)
+        for one in run.transcripts():
+            one.meta, one.tools = {**run.one.meta, "sidechain": one.helper}, run.one.tools
+            if one.filled or one.helper:
+                yield one
 
 
-def _take(value: Any, runs: dict[str, _Run], fallback: str) -> str | None:
-    if not isinstance(value, Mapping):
-        return "not an object"
-    kind = value.get("type")
-    ident = text(value.get("session_id")) or next(reversed(runs), fallback)
+def _take(value: Mapping[str, Any], run: ClaudeRun, name: str) -> str | None:
+    """Read one line; returns why it is passed over."""
+    kind, one, message = value.get("type"), run.one, value.get("message")
     if kind == "system":
-        return _system(value, runs.setdefault(ident, _Run(ident)))
+        return _system(value, run)
     if kind == "result":
-        run = runs.setdefault(ident, _Run(ident))
-        run.meta["result"] = {name: value[name] for name in _RESULT if value.get(name) is not None}
-        run.meta["usage"] = usage_of(value.get("usage"), ANTHROPIC)
+        one.meta["result"] = {key: value[key] for key in _RESULT if value.get(key) is not None}
+        one.meta["usage"] = usage_of(value.get("usage"), ANTHROPIC)
+        one.usage, one.cost = one.meta["usage"] or one.usage, money(value.get("total_cost_usd"))
         return None
-    message = value.get("message")
     if kind not in ("user", "assistant") or not isinstance(message, Mapping):
         return f"type {str(kind)[:40]}"
-    thread = runs.setdefault(ident, _Run(ident)).threads.setdefault(text(value.get("parent_tool_use_id")), Thread())
-    own = text(value.get("uuid"))
-    if thread.seen(own):
+    if run.repeated(value.get("uuid")):
         return "repeated"
+    parent = None if value.get("parent_tool_use_id") is None else text(value["parent_tool_use_id"]) or "agent"
+    thread = run.thread(parent, f"{name}/{parent}")
     if kind == "assistant":
-        thread.assistant(message, value.get("timestamp"), own)
+        run.assistant(thread, value, message)
     else:
-        thread.user(message, own, None)
+        run.user(thread, value, message, value.get("tool_use_result"), None)
     return None
 
 
-def _system(value: Mapping[str, Any], run: _Run) -> str | None:
+def _system(value: Mapping[str, Any], run: ClaudeRun) -> str | None:
+    one = run.one
     if value.get("subtype") == "init":
-        run.tools = [name for name in value["tools"] if isinstance(name, str)] if isinstance(value.get("tools"), list) else []
-        told = {"cwd": value.get("cwd"), "version": value.get("claude_code_version")}
-        run.meta.update({name: item for name, item in told.items() if isinstance(item, str)})
+        one.cwd, one.model = one.cwd or text(value.get("cwd")), one.model or text(value.get("model"))
+        one.tools = [name for name in sequence(value.get("tools")) if isinstance(name, str)]
+        facts = {"cwd": value.get("cwd"), "version": value.get("claude_code_version")}
+        one.meta.update({name: item for name, item in facts.items() if isinstance(item, str)})
         return None
     if value.get("subtype") == "compact_boundary":
         run.threads[None].compacted()
+        one.strays["type system/compact_boundary"] += 1
         return None
     return f"type system/{str(value.get('subtype'))[:40]}"
+
+
+FORMAT = Format(NAME, 170, sniff, read, conversation=True)

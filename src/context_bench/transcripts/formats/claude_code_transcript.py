@@ -1,82 +1,142 @@
 """Claude Code's own transcripts: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files.
 
-Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are counted. Sub-agents
-that are told inline (`isSidechain`) are sessions of their own. Bodies were not recorded: see `logs.claude`.
+Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are counted. A
+sub-agent inline (`isSidechain`) is a session of its own, and part of its run's trace. Bodies were not recorded: see `_claude`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from context_bench.transcripts.claude import Thread
-from context_bench.transcripts.claude_kinds import unread
-from context_bench.transcripts.session import Session
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.formats._claude import ClaudeRun
+from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.source import Source, is_note
+from context_bench.transcripts.values import mapping, text
 
 NAME = "claude-code-transcript"
 _SPOKEN = ("user", "assistant")
 _TOLD = ("cwd", "gitBranch", "version")
+#: Kinds of lines that are the program's own bookkeeping: known, of no use here, and no news to a reader.
+_BOOKKEEPING = frozenset(
+    {
+        "agent-color",
+        "agent-name",
+        "agent-setting",
+        "ai-title",
+        "attachment",
+        "bridge-session",
+        "content-replacement",
+        "cost-state",
+        "custom-title",
+        "file-history-delta",
+        "file-history-snapshot",
+        "fork-context-ref",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "queue-operation",
+        "speculation-accept",
+        "summary",
+        "system",
+        "tag",
+        "task-summary",
+        "worktree-state",
+    }
+)
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the lines have Claude Code's envelope."""
     return any(
         isinstance(value, dict) and "parentUuid" in value and isinstance(value.get("sessionId"), str) and value.get("type") in _SPOKEN
-        for value in sample
+        for value in peek.sample
     )
 
 
-@dataclass
-class _Found:
-    thread: Thread = field(default_factory=Thread)
-    meta: dict[str, Any] = field(default_factory=dict)
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per session id and sub-agent in the file."""
+    runs: dict[str, ClaudeRun] = {}
+    _lines(source, runs)
+    yield from _finished(runs)
 
 
-def sessions(source: Source) -> Iterator[Session]:
-    """One session per session id and sub-agent in the file."""
-    found: dict[str, _Found] = {}
+def with_helpers(source: Source) -> Iterator[Transcript]:
+    """The same with the sub-agents' files beside, whose calls are their run's."""
+    runs: dict[str, ClaudeRun] = {}
+    _lines(source, runs)
+    for path in sorted((source.path.with_suffix("") / "subagents").glob("*.jsonl")):
+        other = Source(path, calls_only=source.calls_only)
+        _lines(other, runs)
+        source.skipped.update(other.skipped)
+    yield from _finished(runs)
+
+
+def is_beside(path: Path) -> bool:
+    """Whether a file is a sub-agent's that is read along with its session's, or describes one."""
+    if is_note(path):
+        return True
+    return path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
+
+
+def _finished(runs: dict[str, ClaudeRun]) -> Iterator[Transcript]:
+    for run in runs.values():
+        if all(call.t is not None for call in run.one.calls):
+            run.one.calls.sort(key=lambda call: call.t or 0.0)
+        yield from run.transcripts()
+
+
+def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
     for value in source.values():
-        why = _take(value, found)
+        session = text(mapping(value).get("sessionId"))
+        if session is None:
+            why = _unread(mapping(value).get("type"))
+        else:
+            run = runs.get(session)
+            if run is None:
+                run = runs[session] = ClaudeRun(calls_only=source.calls_only)
+                run.one.format = NAME
+            why = _take(value, run, session)
         if why:
             source.skip(why)
-    skipped = source.skipped_counts()
-    for ident, one in found.items():
-        if one.thread.answers:
-            yield one.thread.session(ident, str(source.path), {"format": NAME, **one.meta, "skipped": skipped})
-            skipped = {}
 
 
-def _take(value: Any, found: dict[str, _Found]) -> str | None:
+def _take(line: dict[str, Any], run: ClaudeRun, session: str) -> str | None:
     """Read one line; returns why it is passed over."""
-    if not isinstance(value, Mapping):
-        return "not an object"
-    kind, session = value.get("type"), value.get("sessionId")
-    if not isinstance(session, str):
-        return unread(kind)
-    side = bool(value.get("isSidechain"))
-    ident = f"{session}/{text(value.get('agentId')) or 'agent'}" if side else session
-    own, parent = text(value.get("uuid")), text(value.get("parentUuid"))
+    kind, message, own = line.get("type"), line.get("message"), text(line.get("uuid"))
+    name = (text(line.get("agentId")) or "agent") if line.get("isSidechain") else None
     if kind not in _SPOKEN:
-        if (one := found.get(ident)) is not None:
-            one.thread.passed(own)
-            if value.get("subtype") == "compact_boundary":
-                one.thread.compacted()
+        if (thread := run.threads.get(name)) is not None:
+            thread.passed(own)
+            if line.get("subtype") == "compact_boundary":
+                thread.compacted()
                 return None
-        return unread(kind)
-    message = value.get("message")
-    if not isinstance(message, Mapping):
+        return _unread(kind)
+    if not isinstance(message, dict):
         return f"{kind} without a message"
-    if value.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
+    if line.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
         return "a message of the program, not of the model"
-    one = found.setdefault(ident, _Found(meta={"sidechain": side}))
-    if one.thread.seen(own):
+    if run.repeated(line.get("uuid")):
         return "repeated"
-    one.meta.update({name: value[name] for name in _TOLD if isinstance(value.get(name), str) and name not in one.meta})
+    thread = run.thread(name, f"{session}/{name}" if name else session)
+    if len(thread.one.meta) <= len(_TOLD):  # with `sidechain` there is one more once all are there
+        thread.one.meta.update({key: line[key] for key in _TOLD if isinstance(line.get(key), str) and key not in thread.one.meta})
+    cwd = text(line.get("cwd"))
+    run.one.cwd = run.one.cwd or cwd
     if kind == "assistant":
-        one.thread.assistant(message, value.get("timestamp"), own)
+        run.assistant(thread, line, message, cwd)
     else:
-        one.thread.user(message, own, parent)
+        run.user(thread, line, message, line.get("toolUseResult"), text(line.get("parentUuid")))
     return None
+
+
+def _unread(kind: Any) -> str | None:
+    """Why a line of a kind that is no message is passed over; `None` where nobody needs to know."""
+    return None if isinstance(kind, str) and kind in _BOOKKEEPING else f"type {str(kind)[:40]}"
+
+
+FORMAT = Format(NAME, 180, sniff, read, conversation=True, beside=with_helpers, is_beside=is_beside)

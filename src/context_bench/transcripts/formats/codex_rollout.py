@@ -1,93 +1,194 @@
 """Codex CLI's rollouts: `$CODEX_HOME/sessions/YYYY/MM/DD/rollout-<time>-<uuid>.jsonl`.
 
 `response_item` lines are the conversation on the Responses wire as it was sent; `token_count` events say what an answer cost. Tools and, in
-older files, the instructions are not recorded.
+older files, the instructions are not recorded. Before September 2025 the items had no envelope: a head line, then bare items; older still
+is one document `{"session": …, "items": […]}`. Neither tells the model, usage or times of single items, and the folder stands in the
+first message, where the program tells the model of it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import moment
+from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.responses import Rollout
-from context_bench.transcripts.session import Session
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.formats._codex import CALLS, MADE, RESULTS, Items
+from context_bench.transcripts.record import Transcript, run
 from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.values import mapping, sequence, text, texts
 
 NAME = "codex-rollout"
-_MADE = ("reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call")
-_GIVEN = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
-_TOLD = ("cwd", "originator", "cli_version", "source", "forked_from_id")
+_FACTS = ("cwd", "originator", "cli_version", "source", "forked_from_id")
+_FOLDER = re.compile(r"<cwd>\s*(/[^<\n]{0,400}?)\s*</cwd>|Current working directory: (/[^\n<]{0,400})")
 
 
-def matches(sample: list[Any]) -> bool:
-    """Whether a line is the head of a rollout."""
-    return any(
+def sniff(peek: Peek) -> bool:
+    """Whether a line is the head of a rollout, or the file begins with a bare one."""
+    return _is_bare(peek) or any(
         isinstance(value, dict) and "payload" in value and value.get("type") == "session_meta" and isinstance(value["payload"], dict)
-        for value in sample
+        for value in peek.sample
     )
 
 
-def sessions(source: Source) -> Iterator[Session]:
-    """The one session of the file."""
-    rollout, meta = Rollout(), dict[str, Any]()
+def _is_bare(peek: Peek) -> bool:
+    first = peek.first
+    if isinstance(first.get("session"), dict) and isinstance(first.get("items"), list):
+        return isinstance(first["session"].get("id"), str)
+    if not all(isinstance(first.get(name), str) for name in ("id", "timestamp")) or "instructions" not in first or "type" in first:
+        return False
+    rest = [value for value in peek.sample[1:20] if isinstance(value, dict) and "record_type" not in value]
+    return all(value.get("type") in ("message", *MADE, *RESULTS) and "payload" not in value for value in rest)
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """The one run of the file."""
+    rollout: _Rollout | None = None
     for value in source.values():
-        why = _take(value, rollout, meta)
-        if why:
+        if rollout is None:
+            bare = "payload" not in (line := mapping(value)) and ("instructions" in line or "session" in line)
+            rollout = (_Bare if bare else _Rollout)(source.calls_only)
+        if why := rollout.take(value):
             source.skip(why)
-    if rollout.answers:
-        ident = meta.pop("id", None) or source.path.stem
-        yield rollout.session(ident, str(source.path), {"format": NAME, **meta, "skipped": source.skipped_counts()})
+    if rollout is not None and (rollout.one.filled or rollout.one.context.messages):
+        yield rollout.finished()
 
 
-def _take(value: Any, rollout: Rollout, meta: dict[str, Any]) -> str | None:
-    """Read one line; returns why it is passed over."""
-    payload = value.get("payload") if isinstance(value, Mapping) else None
-    if not isinstance(payload, Mapping):
-        return "no payload"
-    kind = value.get("type")
-    if kind == "response_item":
-        return _item(dict(payload), rollout, moment(value.get("timestamp")))
-    if kind == "session_meta":
-        _opened(payload, rollout, meta)
-    elif kind == "turn_context":
-        if isinstance(payload.get("model"), str):
-            rollout.head["model"] = payload["model"]
+class _Rollout:
+    """A rollout of lines with an envelope."""
+
+    def __init__(self, calls_only: bool) -> None:
+        self.one = run("codex", None, format=NAME)
+        self.items = Items(self.one, calls_only=calls_only)
+        self.cwd: str | None = None
+
+    def take(self, line: Any) -> str | None:
+        """Read one line; returns why it is passed over."""
+        payload = line.get("payload") if isinstance(line, Mapping) else None
+        if not isinstance(payload, Mapping):
+            return "no payload"
+        kind, at = line.get("type"), self.one.at(moment(line.get("timestamp")))
+        if kind == "response_item":
+            return self.item(payload if self.items.calls_only else dict(payload), at)
+        if kind == "session_meta":
+            return self.open(payload)
+        if kind == "turn_context":
+            self._turn(payload)
+        elif kind == "compacted":
+            self.items.restarted(_history(payload))
+        elif kind == "event_msg":
+            return self._event(payload)
+        else:
+            return f"type {str(kind)[:40]}"
+        return None
+
+    def open(self, head: Mapping[str, Any]) -> str | None:
+        """Read the head of a rollout; a forked one repeats its parent's, which is not read again."""
+        one, git = self.one, mapping(head.get("git"))
+        if one.opened:
+            return "repeated session_meta"
+        one.opened, self.cwd = True, text(head.get("cwd"))
+        one.cwd, one.repo, commit = self.cwd, text(git.get("repository_url")), text(git.get("commit_hash"))
+        one.commit = commit if commit and commit.strip("0") else None
+        if ident := text(head.get("id")):
+            one.ident = one.head["prompt_cache_key"] = ident
+        one.meta.update({name: head[name] for name in _FACTS if isinstance(head.get(name), str)})
+        given = head.get("base_instructions") or head.get("instructions")
+        instructions = text(given.get("text")) if isinstance(given, Mapping) else text(given)
+        if instructions:
+            one.head["instructions"] = instructions
+            one.assumed.remove("instructions")
+        return None
+
+    def item(self, item: Any, at: float | None) -> str | None:
+        """Read an item of the conversation; returns why it is passed over."""
+        kind = item.get("type")
+        if kind in MADE or (kind == "message" and item.get("role") == "assistant"):
+            self.one.turns += self.items.reply is None
+            self.items.made(item, at)
+            if kind in CALLS:
+                self.items.call(item, self.cwd, at)
+        elif kind in RESULTS or kind == "message":
+            self.items.given(item)
+            if kind in RESULTS:
+                self.items.result(item)
+        else:
+            return f"item {str(kind)[:40]}"
+        return None
+
+    def finished(self) -> Transcript:
+        """The run, once all its lines are read."""
+        return self.one
+
+    def _turn(self, payload: Mapping[str, Any]) -> None:
+        self.cwd = text(payload.get("cwd")) or self.cwd
+        if isinstance(model := payload.get("model"), str):
+            self.one.head["model"], self.one.model = model, model or self.one.model
         if isinstance(payload.get("effort"), str):
-            rollout.head["reasoning"] = {"effort": payload["effort"]}
-    elif kind == "compacted":
-        rollout.restarted(_history(payload))
-    elif kind == "event_msg" and payload.get("type") == "token_count":
-        _counted(payload.get("info"), rollout, meta)
-    else:
-        return f"type {str(kind)[:40]}" + (f"/{str(payload.get('type'))[:40]}" if kind == "event_msg" else "")
-    return None
+            self.one.head["reasoning"] = {"effort": payload["effort"]}
+
+    def _event(self, payload: Mapping[str, Any]) -> str | None:
+        kind, one = payload.get("type"), self.one
+        if kind == "token_count":
+            info = mapping(payload.get("info"))
+            if self.items.last is not None:
+                self.items.last.usage = usage_of(info.get("last_token_usage"), OPENAI) or self.items.last.usage
+            if (total := usage_of(info.get("total_token_usage"), OPENAI)) is not None:
+                one.usage = one.meta["usage"] = total
+                one.processed = (total.input_tokens or 0) + (total.output_tokens or 0)
+            return None
+        if kind == "exec_command_end" and (call := one.find(payload.get("call_id"))) is not None:
+            call.exit_code, call.cwd = whole(payload.get("exit_code")), text(payload.get("cwd")) or call.cwd
+            return None
+        return f"event_msg/{str(kind)[:40]}"
 
 
-def _item(item: dict[str, Any], rollout: Rollout, at: float | None) -> str | None:
-    kind = item.get("type")
-    if kind in _MADE or (kind == "message" and item.get("role") == "assistant"):
-        rollout.made(item, at)
-    elif kind in _GIVEN or kind == "message":
-        rollout.given(item)
-    else:
-        return f"item {str(kind)[:40]}"
-    return None
+class _Bare(_Rollout):
+    """A rollout of bare items behind a head, or of one document."""
 
+    def take(self, line: Any) -> str | None:
+        """Read one line; returns why it is passed over."""
+        value = mapping(line)
+        if isinstance(value.get("session"), Mapping):
+            self._head(value["session"])
+            for item in map(mapping, sequence(value.get("items"))):
+                if why := self._bare_item(item):
+                    self.one.skip(why)
+        elif not self.one.opened:
+            self._head(value)
+        elif "record_type" not in value:
+            return self._bare_item(value)
+        return None
 
-def _opened(payload: Mapping[str, Any], rollout: Rollout, meta: dict[str, Any]) -> None:
-    """The head of a rollout; a forked one repeats its parent's, which is not read again."""
-    if "id" in meta:
-        return
-    if ident := text(payload.get("id")):
-        meta["id"] = rollout.head["prompt_cache_key"] = ident
-    meta.update({name: payload[name] for name in _TOLD if isinstance(payload.get(name), str)})
-    told = payload.get("base_instructions") or payload.get("instructions")
-    instructions = text(told.get("text")) if isinstance(told, Mapping) else text(told)
-    if instructions:
-        rollout.head["instructions"] = instructions
+    def finished(self) -> Transcript:
+        """The run; what the head repeats of its first messages is sent once."""
+        one = self.one
+        first = [texts(item.get("content")) or "" for message in one.context.messages[:4] for item in message.items or ()]
+        if any(one.head.get("instructions", "\0") in said for said in first):
+            for message in one.messages():
+                (message.head or {}).pop("instructions", None)
+        return one
+
+    def _head(self, head: Mapping[str, Any]) -> None:
+        self.open(head)
+        one = self.one
+        one.named, one.version, one.tools = bool(one.ident), text(head.get("cli_version")), None
+        one.meta.clear()
+        # the head's instructions are the user's part of them
+        one.assumed = ["model", "tools", "instructions"]
+        self.began = moment(head.get("timestamp"))
+
+    def _bare_item(self, item: Mapping[str, Any]) -> str | None:
+        at, one = moment(item.get("timestamp")), self.one
+        if at is None:  # only the first item has the head's time
+            at = self.began
+        self.began = None
+        if one.cwd is None and item.get("type") == "message" and (found := _FOLDER.search((texts(item.get("content")) or "")[:20_000])):
+            self.cwd = one.cwd = (found[1] or found[2]).strip().rstrip(".")
+        one.at(at)
+        return self.item({name: value for name, value in item.items() if name != "timestamp"}, at)
 
 
 def _history(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -97,8 +198,4 @@ def _history(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": str(payload.get("message") or "")}]}]
 
 
-def _counted(info: Any, rollout: Rollout, meta: dict[str, Any]) -> None:
-    if isinstance(info, Mapping):
-        rollout.billed(usage_of(info.get("last_token_usage"), OPENAI))
-        if (total := usage_of(info.get("total_token_usage"), OPENAI)) is not None:
-            meta["usage"] = total
+FORMAT = Format(NAME, 35, sniff, read, conversation=True)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from context_bench.transcripts.session import Session, conversation
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.session import conversation
 from context_bench.transcripts.source import Source
 from context_bench.transcripts.values import text
 from context_bench.wire.conversation import ChatMessage, call_of, tools_used
@@ -22,13 +25,13 @@ _RESULT = "[tool result]"
 _NO_OUTPUT = "(no output was recorded)"
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the document is that file."""
-    return bool(sample) and isinstance(sample[0], Mapping) and str(sample[0].get("schema") or "").startswith(_SCHEMA)
+    return str(peek.first.get("schema") or "").startswith(_SCHEMA)
 
 
-def sessions(source: Source) -> Iterator[Session]:
-    """One session per case."""
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per case."""
     document = next(source.values())
     cases = document.get("cases")
     for number, case in enumerate(cases if isinstance(cases, list) else [], 1):
@@ -36,16 +39,10 @@ def sessions(source: Source) -> Iterator[Session]:
             source.skip("not a case")
             continue
         messages = _messages([*case["messages"], {"role": "assistant", "content": case.get("reference_response")}])
-        requests = conversation(messages, tools=tools_used(messages))
-        meta = {
-            "format": NAME,
-            "reconstructed": True,
-            "assumed": ["tools", "system", "model"],
-            "recorded_by": text(case.get("source")) or "",
-            "skipped": source.skipped_counts(),
-        }
-        source.skipped.clear()
-        yield Session(text(case.get("id")) or f"case-{number}", str(source.path), "openai-chat", requests, meta)
+        one = Transcript(text(case.get("id")) or f"case-{number}", NAME, assumed=["tools", "system", "model"])
+        one.meta = {"reconstructed": True, "recorded_by": text(case.get("source")) or ""}
+        one.sent = partial(conversation, messages, tools=tools_used(messages))
+        yield one
 
 
 def _messages(turns: list[Any]) -> list[ChatMessage]:
@@ -82,3 +79,6 @@ def _outputs(said: str, wanted: int) -> tuple[list[str], str]:
     if len(found) > wanted:
         found = [*found[: wanted - 1], f"\n\n{_RESULT}".join(found[wanted - 1 :])]
     return [*found, *[_NO_OUTPUT] * (wanted - len(found))], ""
+
+
+FORMAT = Format(NAME, 280, sniff, read, conversation=True, calls=False)

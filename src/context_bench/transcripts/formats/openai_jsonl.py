@@ -13,8 +13,9 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.requests import Logged, request_and_reply, sessions_of, told_session
-from context_bench.transcripts.session import Session
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
 from context_bench.transcripts.source import Source
 from context_bench.wire.conversation import reply_message
 
@@ -23,17 +24,17 @@ _BODY = frozenset({"messages", "tools", "functions", "tool_choice", "parallel_to
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether any of the first lines is an OpenAI body."""
-    return any(not isinstance(read(value), str) for value in sample)
+    return any(not isinstance(logged(value), str) for value in peek.sample)
 
 
-def sessions(source: Source) -> Iterator[Session]:
+def read(source: Source) -> Iterator[Transcript]:
     """The conversations of the file."""
-    return sessions_of(source, NAME, read)
+    return transcripts_of(source, NAME, logged)
 
 
-def read(value: Any) -> Logged | str:
+def logged(value: Any) -> Logged | str:
     """One line, or why it is passed over."""
     held = request_and_reply(value, _BODY)
     if held is None:
@@ -69,3 +70,6 @@ def wire_of_body(body: Mapping[str, Any]) -> str | None:
 
 def _finished(messages: list[Any]) -> bool:
     return len(messages) > 1 and messages[-1].get("role") == "assistant"
+
+
+FORMAT = Format(NAME, 300, sniff, read, conversation=True, calls=False)

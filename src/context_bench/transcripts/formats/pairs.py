@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from context_bench.transcripts.session import Session, verbatim
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.session import verbatim
 from context_bench.transcripts.source import Source
 from context_bench.wire.conversation import ChatMessage, to_chat
 
@@ -30,9 +33,9 @@ class Pair:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the first lines hold a pair."""
-    return any(not isinstance(_pair(value, ""), str) for value in sample)
+    return any(not isinstance(_pair(value, ""), str) for value in peek.sample)
 
 
 def pairs(source: Source) -> Iterator[Pair]:
@@ -45,14 +48,15 @@ def pairs(source: Source) -> Iterator[Pair]:
             yield found
 
 
-def sessions(source: Source) -> Iterator[Session]:
-    """One session of one request for each pair."""
+def read(source: Source) -> Iterator[Transcript]:
+    """One run of one request for each pair."""
     for pair in pairs(source):
         body: dict[str, Any] = {"model": str(pair.meta.get("model") or ""), "messages": pair.original}
         if pair.tools:
             body["tools"] = pair.tools
-        meta = {"format": NAME, "reconstructed": True, "compressed": pair.compressed, "skipped": source.skipped_counts()}
-        yield Session(pair.id, str(source.path), "openai-chat", [verbatim("openai-chat", body)], meta)
+        one = Transcript(pair.id, NAME, meta={"reconstructed": True, "compressed": pair.compressed})
+        one.sent = partial(list, [verbatim("openai-chat", body)])
+        yield one
 
 
 def _pair(value: Any, ident: str) -> Pair | str:
@@ -85,3 +89,6 @@ def _messages(side: Any) -> list[ChatMessage] | None:
     blocks = [block for message in side if isinstance(message.get("content"), list) for block in message["content"]]
     anthropic = any(isinstance(block, Mapping) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
     return to_chat("anthropic", {"messages": side}).messages if anthropic else [dict(message) for message in side]
+
+
+FORMAT = Format(NAME, 270, sniff, read, conversation=True, calls=False)

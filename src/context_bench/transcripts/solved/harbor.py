@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.numbers import score
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "Harbor trial result"
@@ -15,12 +16,12 @@ NAME = "Harbor trial result"
 _MACHINERY = re.compile(r"Environment|Docker|Daytona|Modal|Sandbox|AgentSetup|Download|Upload|AddTestsDir")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file is the result of a trial."""
-    return _is_trial(first_object(sample))
+    return _is_trial(peek.first)
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """The trials of the file: mostly one."""
     for row in map(mapping, source.values()):
         if _is_trial(row):
@@ -56,3 +57,6 @@ def _reward(row: dict[str, Any]) -> float | None:
     if value is None and len(rewards) == 1:
         value = next(iter(rewards.values()))
     return score(value)
+
+
+FORMAT = Format(NAME, 40, sniff, read)

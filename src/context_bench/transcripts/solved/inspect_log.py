@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import Status
-from context_bench.transcripts.answers.inspect_logs import matches as matches
-from context_bench.transcripts.answers.inspect_logs import samples_of
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.inspect_files import holds_samples, is_archive, is_document, log_of
 from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
@@ -21,9 +21,17 @@ _WORDS: dict[str, Status] = {
 }
 
 
-def outcomes(source: Source, scorer: str | None = None) -> Iterator[Outcome]:
+def sniff(peek: Peek) -> bool:
+    """Whether the file is a log of Inspect."""
+    return is_archive(peek.start) or is_document(peek.first)
+
+
+def read(source: Source, scorer: str | None = None) -> Iterator[Outcome]:
     """One outcome per sample and epoch. `scorer`: the score that is the verdict."""
-    for sample in map(mapping, samples_of(source.path)):
+    _, samples = log_of(source)
+    if holds_samples(source.path):
+        source.skipped.clear()  # an archive is no JSON, and need not be
+    for sample in map(mapping, samples):
         name = sample.get("id")
         if not isinstance(name, str | int):
             source.skip("a sample without an id")
@@ -54,3 +62,6 @@ def _status(value: Any) -> Status | None:
     if isinstance(value, str):
         return _WORDS.get(value.strip().lower())
     return None
+
+
+FORMAT = Format(NAME, 50, sniff, read)

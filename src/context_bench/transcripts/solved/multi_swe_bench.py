@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from context_bench.transcripts.format import Format, Peek
 from context_bench.transcripts.solved.lists import is_listing, listed
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "Multi-SWE-bench report"
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file is a report of this harness, of a run or of an instance."""
-    row = first_object(sample)
+    row = peek.first
     return (is_listing(row) and "incomplete_instances" in row) or _is_instance(row)
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """Every id that the report names."""
     for row in map(mapping, source.values()):
         if is_listing(row):
@@ -34,3 +35,6 @@ def outcomes(source: Source) -> Iterator[Outcome]:
 def _is_instance(row: dict[str, Any]) -> bool:
     named = isinstance(row.get("org"), str) and isinstance(row.get("repo"), str) and isinstance(row.get("number"), int | str)
     return named and "valid" in row and (row["valid"] is None or isinstance(row["valid"], bool))
+
+
+FORMAT = Format(NAME, 10, sniff, read)

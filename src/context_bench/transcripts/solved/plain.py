@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import STATUSES, Status
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "lines of {instance_id, resolved}"
@@ -19,13 +20,13 @@ _WORDS: dict[str, Status] = {
 }
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the first object has an id and a verdict."""
-    row = first_object(sample)
+    row = peek.first
     return _name(row) is not None and _status(row) is not None
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """One outcome per line."""
     for row in map(mapping, source.values()):
         name, status = _name(row), _status(row)
@@ -51,3 +52,6 @@ def _status(row: dict[str, Any]) -> Status | None:
         if isinstance(value, str) and value.strip().lower() in _WORDS:
             return _WORDS[value.strip().lower()]
     return "unknown" if "resolved" in row and row["resolved"] is None else None
+
+
+FORMAT = Format(NAME, 90, sniff, read)

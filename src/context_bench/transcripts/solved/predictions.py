@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "predictions"
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file holds patches by id."""
-    row = first_object(sample)
+    row = peek.first
     return _is_one(row) or (bool(row) and all(isinstance(one, dict) and "model_patch" in one for one in row.values()))
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """One outcome per patch."""
     for row in map(mapping, source.values()):
         if _is_one(row):
@@ -42,3 +43,6 @@ def _outcome(name: str, row: dict[str, Any]) -> Outcome:
     if not isinstance(patch, str) or not patch.strip():
         return Outcome(name, "unresolved", reason="empty_patch")
     return Outcome(name, "unknown", reason="not run", patch=patch)
+
+
+FORMAT = Format(NAME, 80, sniff, read)

@@ -1,34 +1,28 @@
-"""The door to reports on patches: any file or folder of them, recognised by what is in it."""
+"""The way from files to reports on patches: any file or folder of them, recognised by what is in it."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.transcripts.format import Format, format_of, formats_in, peek_at
 from context_bench.transcripts.read import seen
+from context_bench.transcripts.solved import inspect_log
 from context_bench.transcripts.solved.record import Outcome, Solved
 from context_bench.transcripts.source import Source
 
-#: Kinds of reports in the order in which they are tried, and in which they count where several name one id: verdicts before patches.
-FORMATS: tuple[str, ...] = (
-    "multi_swe_bench",
-    "swe_bench_run",
-    "swe_polybench",
-    "harbor",
-    "inspect_log",
-    "swe_bench_instance",
-    "swe_bench_pro",
-    "predictions",
-    "plain",
-)
-_RANKS = {name: rank for rank, name in enumerate((*(name for name in FORMATS if name != "predictions"), "predictions"))}
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".eval")
-_ZIP = b"PK\x03\x04"
 #: Files above this size in a folder are trajectories, not reports.
 _FOLDER_LIMIT = 256 * 1024 * 1024
+
+
+def formats() -> dict[str, Format[Iterator[Outcome]]]:
+    """Every kind of report by its module's name, in the order in which they are tried.
+
+    In the same order they count where several name one id: the closest to the verdict first; predictions, which have none, last.
+    """
+    return formats_in(__package__)
 
 
 def load_solved(path: str | Path, *, scorer: str | None = None) -> Solved:
@@ -45,7 +39,7 @@ def load_solved(path: str | Path, *, scorer: str | None = None) -> Solved:
         for one in found:
             out.add(one, name)
         if not out.outcomes:
-            raise BadInput(f"{place}: a file of {_reader(name).NAME}, but no task in it; skipped: {dict(source.skipped) or 'nothing'}")
+            raise BadInput(f"{place}: a file of {formats()[name].name}, but no task in it; skipped: {dict(source.skipped) or 'nothing'}")
         return out
     return _folder(place, scorer)
 
@@ -64,7 +58,7 @@ def _folder(folder: Path, scorer: str | None) -> Solved:
             continue
         found.setdefault(name, []).extend(outcomes)
         out.skipped.update(source.skipped)
-    for name in sorted(found, key=_RANKS.__getitem__):
+    for name in sorted(found, key=lambda name: (name == "predictions", formats()[name].rank)):
         for one in [one for one in found[name] if out.find(one.instance_id) is None]:
             out.add(one, name)
     if not out.outcomes:
@@ -74,29 +68,10 @@ def _folder(folder: Path, scorer: str | None) -> Solved:
 
 
 def _file(path: Path, scorer: str | None) -> tuple[str, list[Outcome], Source]:
-    source = Source(path)
-    if _is_zip(path):
-        return "inspect_log", list(_outcomes(source, "inspect_log", scorer)), source
-    sample = source.sample()
-    for name in FORMATS:
-        if _reader(name).matches(sample):
-            return name, list(_outcomes(source, name, scorer)), source
-    raise BadInput(f"{path}: no report on patches: {seen(sample)}. Formats tried: {', '.join(FORMATS)}")
-
-
-def _outcomes(source: Source, name: str, scorer: str | None) -> Iterator[Outcome]:
-    reader = _reader(name)
-    found: Iterator[Outcome] = reader.outcomes(source, scorer) if name == "inspect_log" else reader.outcomes(source)
-    return found
-
-
-def _reader(name: str) -> Any:
-    return importlib.import_module(f"context_bench.transcripts.solved.{name}")
-
-
-def _is_zip(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == _ZIP
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    peek, known = peek_at(Source(path)), formats()
+    found = format_of(peek, known.values())
+    if found is None:
+        raise BadInput(f"{path}: no report on patches: {seen(peek.sample)}. Formats tried: {', '.join(known)}")
+    scored = found is inspect_log.FORMAT and scorer is not None
+    outcomes = list(inspect_log.read(peek.source, scorer) if scored else found.read(peek.source))
+    return next(name for name, one in known.items() if one is found), outcomes, peek.source

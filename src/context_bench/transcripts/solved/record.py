@@ -103,8 +103,3 @@ def mapping(value: Any) -> dict[str, Any]:
 def names(value: Any) -> list[str]:
     """The ids in a list; what is no text is left out."""
     return [name for name in value if isinstance(name, str) and name] if isinstance(value, list) else []
-
-
-def first_object(sample: list[Any]) -> dict[str, Any]:
-    """The first value of a file, if it is an object."""
-    return mapping(sample[0]) if sample else {}

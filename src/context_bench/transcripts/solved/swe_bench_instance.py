@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "SWE-bench instance report"
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file maps ids to verdicts on their patches."""
-    row = first_object(sample)
+    row = peek.first
     return bool(row) and all(_is_report(report) for report in row.values())
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """The instances of the report: mostly one."""
     for row in map(mapping, source.values()):
         for name, report in row.items():
@@ -67,3 +68,6 @@ def _tests(report: dict[str, Any]) -> bool | None:
         return None
     failed, passed = (any(kind[what] for kind in kinds) for what in ("failure", "success"))
     return not failed if failed or passed else None
+
+
+FORMAT = Format(NAME, 60, sniff, read)

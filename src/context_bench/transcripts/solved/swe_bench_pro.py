@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping
 from context_bench.transcripts.source import Source
 
 NAME = "SWE-bench Pro results"
 _BESIDE = "infra_errors.json"
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file maps ids to true or false."""
-    row = first_object(sample)
-    return len(sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
+    row = peek.first
+    return len(peek.sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """What was scored, then what could not be run."""
     scored: set[str] = set()
     for row in map(mapping, source.values()):
@@ -40,3 +41,6 @@ def _infra(path: Path) -> dict[str, Any]:
         return mapping(load_json(path.read_bytes()))
     except (OSError, ValueError):
         return {}
+
+
+FORMAT = Format(NAME, 70, sniff, read)

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from context_bench.transcripts.format import Format, Peek
 from context_bench.transcripts.solved.lists import is_listing, listed
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping, names
+from context_bench.transcripts.solved.record import Outcome, mapping, names
 from context_bench.transcripts.source import Source
 
 NAME = "SWE-bench run report"
 _OLD = ("generated", "with_logs", "applied", "no_generation", "no_logs", "no_apply", "install_fail", "reset_failed", "test_errored")
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file is a run report."""
-    row = first_object(sample)
+    row = peek.first
     return is_listing(row) or _is_old(row)
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """Every id that the report names."""
     for row in map(mapping, source.values()):
         if is_listing(row):
@@ -47,3 +48,6 @@ def _old(row: dict[str, Any]) -> Iterator[Outcome]:
             if name not in known:
                 known.add(name)
                 yield Outcome(name, "unresolved", reason="empty_patch" if name in empty else None)
+
+
+FORMAT = Format(NAME, 20, sniff, read)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.solved.record import Outcome, first_object, mapping, names
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.solved.record import Outcome, mapping, names
 from context_bench.transcripts.source import Source
 
 NAME = "SWE-PolyBench result"
 
 
-def matches(sample: list[Any]) -> bool:
+def sniff(peek: Peek) -> bool:
     """Whether the file is a result of an instance or of a run."""
-    row = first_object(sample)
+    row = peek.first
     return _is_instance(row) or _is_run(row)
 
 
-def outcomes(source: Source) -> Iterator[Outcome]:
+def read(source: Source) -> Iterator[Outcome]:
     """Every id that the file names."""
     for row in map(mapping, source.values()):
         if _is_instance(row):
@@ -55,3 +56,6 @@ def _instance(row: dict[str, Any]) -> Outcome:
         return Outcome(name, "error", reason="no log of the tests")
     failed = [what for what, bad in (("fail-to-pass", not row["all_f2p_passed"]), ("pass-to-pass", not row["no_p2p_failed"])) if bad]
     return Outcome(name, "unresolved", reason="failing: " + ", ".join(failed) if failed else None)
+
+
+FORMAT = Format(NAME, 30, sniff, read)

@@ -15,10 +15,11 @@ from difflib import SequenceMatcher
 from itertools import chain
 from typing import Any
 
+from context_bench.core.numbers import whole
 from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.trace import Ranges
 from context_bench.transcripts.traces.patching import Hunk, parts
-from context_bench.transcripts.traces.recording import mapping, sequence, whole
+from context_bench.transcripts.values import mapping, sequence
 
 Locate = Callable[[str], str | None]
 

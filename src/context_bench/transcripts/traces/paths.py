@@ -10,7 +10,7 @@ from pathlib import Path
 
 from context_bench.core.keys import canonical_json
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.traces.recording import ToolCall
+from context_bench.transcripts.record import ToolCall
 
 #: Where the usual images keep the repository.
 CONTAINER_ROOTS = ("/testbed",)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from context_bench.transcripts.traces.recording import ToolCall, mapping, parsed
+from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.traces.vocabulary import ToolRow
+from context_bench.transcripts.values import mapping, parsed
 
 #: So many things are told apart in one call.
 _MOST = 500

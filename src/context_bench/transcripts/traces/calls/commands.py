@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from context_bench.shell import ShellReads, read_shell
 from context_bench.shell.complaints import complaints
+from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.calls.editing import patched_paths
 from context_bench.transcripts.traces.calls.workspace import Handled
-from context_bench.transcripts.traces.recording import ToolCall
 from context_bench.transcripts.traces.vocabulary import ToolRow
 
 #: Commands that show a file as it was in some commit, or restore it to that.

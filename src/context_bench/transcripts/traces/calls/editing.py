@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from context_bench.core.numbers import whole
 from context_bench.transcripts.trace import Event, Ranges
 from context_bench.transcripts.traces.calls.workspace import Handled, has_failed
-from context_bench.transcripts.traces.recording import mapping, sequence, whole
+from context_bench.transcripts.values import mapping, sequence
 
 _PATCHED = re.compile(
     r"^\*\*\* (?:Update File|Add File|Delete File|Move to): (.+)|^\+\+\+ (?:b/)?([^\t\n]+)|^--- (?:a/)?([^\t\n]+)"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from context_bench.core.numbers import whole
 from context_bench.transcripts.trace import Event, Ranges
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.calls.workspace import Handled, has_failed
-from context_bench.transcripts.traces.recording import mapping, sequence, whole
+from context_bench.transcripts.values import mapping, sequence
 
 #: So many places are tried for a text that a tool shows without numbers.
 _TRIES = 2000

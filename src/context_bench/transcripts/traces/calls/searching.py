@@ -5,7 +5,7 @@ from __future__ import annotations
 from context_bench.transcripts.trace import Event, Provenance
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.calls.workspace import Handled, has_failed
-from context_bench.transcripts.traces.recording import mapping, sequence
+from context_bench.transcripts.values import mapping, sequence
 
 
 def events_of_search(one: Handled) -> list[Event]:

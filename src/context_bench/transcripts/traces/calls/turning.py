@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.traces.calls.batches import parts_of
 from context_bench.transcripts.traces.calls.commands import (
@@ -17,8 +18,8 @@ from context_bench.transcripts.traces.calls.reading import events_of_read
 from context_bench.transcripts.traces.calls.searching import events_of_list, events_of_search
 from context_bench.transcripts.traces.calls.workspace import Handled, Workspace
 from context_bench.transcripts.traces.edited import Edits, numbered
-from context_bench.transcripts.traces.recording import ToolCall, mapping
 from context_bench.transcripts.traces.vocabulary import ToolRow
+from context_bench.transcripts.values import mapping
 
 #: So many lines of an output are looked at.
 _MOST_LINES = 100_000

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from context_bench.shell.budget import Budget
 from context_bench.shell.repo import FilesByPath
+from context_bench.transcripts.record import ToolCall
 from context_bench.transcripts.trace import Event, EventKind, Provenance, Ranges, Strength
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.edited import Edits
 from context_bench.transcripts.traces.paths import located
-from context_bench.transcripts.traces.recording import ToolCall
 from context_bench.transcripts.traces.vocabulary import ToolRow, Vocabulary
 
 

@@ -1,0 +1,105 @@
+"""Agentless trajectories (`_traj.json`): stages of a pipeline, no tool calls. What it picked is what it says, not what was seen.
+
+Of the edit locations, which it samples several times, the first sample that names lines counts, as in ContextBench; names of definitions
+are those of its related elements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from context_bench.transcripts.claims import claim
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript, run
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.trace import Event
+from context_bench.transcripts.values import mapping, sequence, text
+
+NAME = "agentless"
+_FILES = ("3_final_combined_files", "2_embedding_selected_files", "1_model_selected_files")
+_LINES = re.compile(r"^\s*lines?\s*:\s*(\d{1,9})(?:\s*[-–—]\s*(\d{1,9}))?\s*$", re.M)
+_NAME = re.compile(r"^\s*(?:function|class|method|variable)\s*:\s*(\S.{0,300}?)\s*$", re.M)
+_STAGE = re.compile(r"[1-7]_[a-z]")
+_Places = list[tuple[str, str]]
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether the first object has numbered stages."""
+    first = peek.first
+    return sum(bool(_STAGE.match(str(key))) for key in first) >= 2 or "6_final_selected_patch" in first
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per object."""
+    for value in source.values():
+        row = mapping(value)
+        if not any(_STAGE.match(str(key)) for key in row):
+            source.skip("no stages")
+            continue
+        one = run("agentless", row.get("instance_id"))
+        one.patch = text(row.get("6_final_selected_patch"))
+        files = next((names for key in _FILES if (names := [n for n in sequence(row.get(key)) if isinstance(n, str)])), [])
+        one.events = [Event(1, None, "list", "selected_files", path, None, "self_report", "listed") for path in files]
+        related = [found for key, value in row.items() if str(key).startswith("4_") for found in _places(value)]
+        edits = [found for key, value in row.items() if str(key).startswith("5_") for found in _first_with_lines(value)]
+        one.events += _claims(related, [], 2) + _claims([], edits, 3)
+        one.steps = 3
+        one.final = _claims([*((path, "") for path in files), *related], edits, 3, files)
+        yield one
+
+
+def _first_with_lines(samples: Any) -> _Places:
+    """The places of the first sample that names lines, told as the original tells it."""
+    found = (_places(one) for one in (samples if isinstance(samples, list) else [samples]))
+    return next((places for places in found if any("line:" in words or "lines:" in words for _, words in places)), [])
+
+
+def _places(value: Any, depth: int = 0) -> _Places:
+    """(path, words) of a stage: `{path: words or list of words}`, at any depth of lists and samples."""
+    if depth > 6:
+        return []
+    if isinstance(value, list):
+        return [found for part in value for found in _places(part, depth + 1)]
+    found: _Places = []
+    for key, part in mapping(value).items():
+        if key in ("patches", "model_patch", "sample_index", "patch"):
+            continue
+        if "." in str(key) or "/" in str(key):
+            words = [part] if isinstance(part, str) else _words(part)
+            found += [(str(key), word) for word in words] or [(str(key), "")]
+        elif isinstance(part, list | Mapping):
+            found += _places(part, depth + 1)
+    return found
+
+
+def _words(value: Any, depth: int = 0) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [word for part in sequence(value) for word in _words(part, depth + 1)] if depth < 6 else []
+
+
+def _claims(named: _Places, lined: _Places, step: int, files: Collection[str] | None = None) -> list[Event]:
+    """A claim for each file: the definitions that `named` has of it, the lines that `lined` has. `files`: those named themselves."""
+    names: dict[str, list[str]] = {}
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for path, words in named:
+        names.setdefault(path, []).extend(_NAME.findall(words))
+    for path, words in lined:
+        ends = ((int(hit[1]), int(hit[2] or hit[1])) for hit in _LINES.finditer(words))
+        lines.setdefault(path, []).extend((min(pair), max(pair)) for pair in ends)
+    return [
+        claim(
+            path,
+            tuple(dict.fromkeys(lines.get(path, ()))) or None,
+            step,
+            "agentless",
+            tuple(dict.fromkeys(names.get(path, ()))),
+            named=files is None or path in files,
+        )
+        for path in dict.fromkeys([*names, *lines])
+    ]
+
+
+FORMAT = Format(NAME, 120, sniff, read)

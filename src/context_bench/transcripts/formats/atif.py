@@ -1,0 +1,91 @@
+"""ATIF (Harbor), `ATIF-v1.0` and later: one envelope for many agents; tools keep the names of the agent that made the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from context_bench.core.numbers import moment, money, whole
+from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Message, ToolCall, Transcript, run
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.values import mapping, sequence, text, texts
+
+NAME = "atif"
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether the first object names the schema."""
+    return str(peek.first.get("schema_version", "")).startswith("ATIF-")
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per trajectory; those of sub-agents are part of it, marked."""
+    for value in source.values():
+        document = mapping(value)
+        if not isinstance(document.get("steps"), list):
+            source.skip("no steps")
+            continue
+        yield _run(document)
+
+
+def _run(document: Mapping[str, Any]) -> Transcript:
+    agent, extra, metrics = mapping(document.get("agent")), mapping(document.get("extra")), mapping(document.get("final_metrics"))
+    one = run(text(agent.get("name")) or "", extra.get("instance_id"), lasting_shell=agent.get("name") in _LASTING)
+    one.model = text(agent.get("model_name"))
+    one.cwd = text(extra.get("cwd")) or text(mapping(agent.get("extra")).get("cwd"))
+    one.patch = text(extra.get("patch")) or text(extra.get("submission"))
+    one.cost = money(metrics.get("total_cost_usd"))
+    _steps(document, one, sidechain=False, depth=0)
+    one.usage = usage_of(metrics, ATIF_TOTAL) or one.usage
+    return one
+
+
+_LASTING = ("claude-code", "openhands", "swe-agent")
+
+
+def _steps(document: Mapping[str, Any], one: Transcript, *, sidechain: bool, depth: int) -> None:
+    for value in sequence(document.get("steps")):
+        step = mapping(value)
+        if step.get("is_copied_context"):
+            one.skip("a step copied from another run")
+            continue
+        t = one.at(moment(step.get("timestamp")))
+        said = texts(step.get("message"))
+        if step.get("source") == "agent":
+            one.turns += 1
+            reply = Message("assistant") if sidechain else one.reply(said or None, at=t, model=text(step.get("model_name")))
+            reply.thoughts = text(step.get("reasoning_content")) or ""
+            reply.calls = _calls(step, one, t, sidechain)
+            if not sidechain:
+                reply.usage = usage_of(step.get("metrics"), ATIF)
+                one.billed(reply.usage)
+        elif not sidechain:
+            one.given("system" if step.get("source") == "system" else "user", said, t)
+    for inner in sequence(document.get("subagent_trajectories")):
+        if depth < 8:
+            _steps(mapping(inner), one, sidechain=True, depth=depth + 1)
+
+
+def _calls(step: Mapping[str, Any], one: Transcript, t: float | None, sidechain: bool) -> list[ToolCall]:
+    made: list[ToolCall] = []
+    for call in map(mapping, sequence(step.get("tool_calls"))):
+        known = one.call(call.get("function_name"), call.get("arguments"), call.get("tool_call_id"), t=t, sidechain=sidechain)
+        known.cwd = text(mapping(call.get("extra")).get("cwd"))
+        made.append(known)
+    for result in map(mapping, sequence(mapping(step.get("observation")).get("results"))):
+        ident, extra = result.get("source_call_id"), mapping(result.get("extra"))
+        call_of = next(
+            (call for call in made if call.ident == ident and ident is not None), made[0] if len(made) == 1 and ident is None else None
+        )
+        if call_of is None:
+            if made:
+                one.skip("a result without its call")
+            continue
+        failed = True if extra.get("is_error") else None
+        call_of.answer(texts(result.get("content")) or "", failed=failed, exit_code=whole(extra.get("exit_code")))
+    return made
+
+
+FORMAT = Format(NAME, 80, sniff, read)

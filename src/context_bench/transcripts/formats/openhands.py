@@ -1,0 +1,193 @@
+"""OpenHands: V0's `output.jsonl` and event files, V1's event files. The shell of V0 lasts; `working_dir` is the state after a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from context_bench.core.numbers import moment, money, whole
+from context_bench.core.usage import OPENHANDS, usage_of
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import ToolCall, Transcript, run
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.values import mapping, sequence, text, texts
+
+NAME = "openhands"
+#: Actions that are no calls of tools.
+_TALK = (
+    "message",
+    "system",
+    "recall",
+    "change_agent_state",
+    "agent_state_changed",
+    "condensation",
+    "condensation_request",
+    "null",
+    "pause",
+    "resume",
+)
+_FILE_NAME = re.compile(r"(?:event-)?\d+(?:-[0-9A-Za-z-]+)?\.json")
+#: So large may one event's file be.
+_EVENT_LIMIT = 64 * 1024 * 1024
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether an object is a row of results, or an event of either version."""
+    return any(_row(value) or _event(value) for value in map(mapping, peek.sample[:50]))
+
+
+def _row(value: Mapping[str, Any]) -> bool:
+    return "history" in value and "test_result" in value
+
+
+def _event(value: Mapping[str, Any]) -> bool:
+    if str(value.get("kind", "")).endswith("Event") and "source" in value:
+        return True
+    return "id" in value and "source" in value and ("action" in value or "observation" in value)
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of a folder of events: a number for a name, and an event in it."""
+    if not _FILE_NAME.fullmatch(path.name) or path.stat().st_size > _EVENT_LIMIT:
+        return False
+    return any(_event(mapping(value)) for value in Source(path).sample()[:1])
+
+
+def of_folder(folder: Path) -> Transcript:
+    """The run of a folder of event files, in the order of their numbers."""
+    one = run("openhands", None, lasting_shell=True)
+    one.named = True
+    files = [path for path in folder.iterdir() if _FILE_NAME.fullmatch(path.name)]
+    files.sort(key=lambda path: (int((re.search(r"\d+", path.name) or ["0"])[0]), path.name))
+    _events((value for path in files for value in one.values_of(path)), one)
+    return one
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per row of results, or the run of a file of events."""
+    loose: list[Mapping[str, Any]] = []
+    for row in map(mapping, source.values()):
+        if _row(row):
+            yield _result(row)
+        elif _event(row):
+            loose.append(row)
+        else:
+            source.skip("neither a row of results nor an event")
+    if loose:
+        one = run("openhands", None, lasting_shell=True)
+        _events(loose, one)
+        yield one
+
+
+def _result(row: Mapping[str, Any]) -> Transcript:
+    one = run("openhands", row.get("instance_id"), lasting_shell=True)
+    one.patch = text(mapping(row.get("test_result")).get("git_patch"))
+    metrics = mapping(row.get("metrics"))
+    one.cost = money(metrics.get("accumulated_cost"))
+    history = [event for entry in sequence(row.get("history")) for event in (entry if isinstance(entry, list) else [entry])]
+    _events(history, one)
+    one.usage = usage_of(metrics.get("accumulated_token_usage"), OPENHANDS)
+    one.model = text(mapping(mapping(row.get("metadata")).get("llm_config")).get("model"))
+    return one
+
+
+def _events(events: Iterable[Any], one: Transcript) -> None:
+    by_id: dict[Any, ToolCall] = {}
+    last: ToolCall | None = None
+    for event in map(mapping, events):
+        t = one.at(moment(event.get("timestamp")))
+        if str(event.get("kind", "")).endswith(("Event", "Observation")):
+            _v1(event, one, t)
+        elif "action" in event:
+            last = _action(event, one, t, by_id)
+        elif "observation" in event:
+            _observation(event, one, by_id, last)
+        else:
+            one.skip("an event of an unknown kind")
+
+
+def _action(event: Mapping[str, Any], one: Transcript, t: float | None, by_id: dict[Any, ToolCall]) -> ToolCall | None:
+    name, args = event.get("action"), mapping(event.get("args"))
+    if name in ("message", "system") and (said := text(args.get("content"))):
+        if event.get("source") == "agent" and name == "message":
+            one.reply(said, at=t)
+        else:
+            one.given("system" if name == "system" else "user", said, t)
+    if name in _TALK or event.get("source") in ("user", "environment"):
+        return None
+    asked = mapping(event.get("tool_call_metadata"))
+    one.turns += 1
+    call = one.call(name, event.get("args"), asked.get("tool_call_id"), t=t)
+    reply = one.speaking(text(mapping(asked.get("model_response")).get("id")), at=t)
+    reply.content = reply.content or text(args.get("thought"))
+    reply.calls.append(call)
+    call.place = str(event["id"]) if isinstance(event.get("id"), int | str) else None
+    if isinstance(event.get("id"), int | str):
+        by_id[event["id"]] = call
+    return call
+
+
+def _observation(event: Mapping[str, Any], one: Transcript, by_id: dict[Any, ToolCall], last: ToolCall | None) -> None:
+    cause = event.get("cause")
+    call = by_id.get(cause) if isinstance(cause, int | str) and not isinstance(cause, bool) else last
+    extras = mapping(event.get("extras"))
+    meta = mapping(extras.get("metadata"))
+    if (after := text(meta.get("working_dir"))) is not None:
+        one.ended_in(after, call)
+    if call is None:
+        return
+    code = whole(meta.get("exit_code", extras.get("exit_code")))
+    failed = True if event.get("observation") == "error" else None
+    call.answer(texts(event.get("content")) or "", failed=failed, exit_code=None if code == -1 else code)
+
+
+def _v1(event: Mapping[str, Any], one: Transcript, t: float | None) -> None:
+    kind = event.get("kind")
+    if kind == "ActionEvent":
+        action = mapping(event.get("action"))
+        name = text(event.get("tool_name")) or text(action.get("kind")) or "?"
+        row_known = text(action.get("kind")) if name in ("?", "browser") else name
+        turn = text(event.get("llm_response_id"))
+        if turn is None or turn != one.answer_id:
+            one.turns, one.answer_id = one.turns + 1, turn
+        asked = one.call(row_known or name, dict(action), event.get("tool_call_id"), t=t, place=text(event.get("id")))
+        reply = one.speaking(turn, at=t)
+        reply.content = reply.content or texts(event.get("thought")) or None
+        reply.thoughts = reply.thoughts or text(event.get("reasoning_content")) or ""
+        reply.calls.append(asked)
+    elif kind == "SystemPromptEvent":
+        one.given("system", texts(event.get("system_prompt")), t)
+    elif kind == "MessageEvent":
+        told = mapping(event.get("llm_message"))
+        said = texts(told.get("content"))
+        if event.get("source") != "agent":
+            one.given("user", said, t)
+        elif said:
+            one.reply(said, at=t)
+    elif kind == "ObservationEvent":
+        call = one.find(event.get("tool_call_id"))
+        seen = mapping(event.get("observation"))
+        if call is None:
+            one.skip("a result without its call")
+            return
+        meta = mapping(seen.get("metadata"))
+        if (after := text(meta.get("working_dir"))) is not None:
+            one.ended_in(after, call)
+        code = whole(seen.get("exit_code", meta.get("exit_code")))
+        output = texts(seen.get("content", seen.get("output")))
+        call.answer(output or "", failed=True if seen.get("is_error") else None, exit_code=None if code == -1 else code)
+    elif kind in ("UserRejectObservation", "AgentErrorEvent"):
+        if (call := one.find(event.get("tool_call_id"))) is not None:
+            call.answer("", failed=True)
+    elif kind not in (
+        "Condensation",
+        "CondensationRequest",
+        "ConversationStateUpdateEvent",
+        "PauseEvent",
+    ):
+        one.skip(f"kind {str(kind)[:40]}")
+
+
+FORMAT = Format(NAME, 210, sniff, read, is_part=is_part, of_folder=of_folder)

@@ -1,0 +1,33 @@
+"""Traces as this project writes them: one JSON object per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import FACTS, Transcript
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.trace import Trace
+
+NAME = "context-bench"
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether the first object has an instance and a list of our events."""
+    events = peek.first.get("events")
+    if not isinstance(peek.first.get("instance_id"), str):
+        return False
+    return isinstance(events, list) and all(isinstance(event, Mapping) and "step" in event and "kind" in event for event in events)
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """One run per line, as it is."""
+    for value in source.values():
+        try:
+            trace = Trace.from_json(value)
+            yield Transcript(trace.instance_id, settled=True, **{name: getattr(trace, name) for name in FACTS})
+        except (ValueError, TypeError):
+            source.skip("not a trace")
+
+
+FORMAT = Format(NAME, 50, sniff, read)

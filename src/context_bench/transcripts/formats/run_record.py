@@ -1,0 +1,80 @@
+"""Run records: what Claude Code or Codex printed, wrapped with the task, the patch, and what the agent says of itself.
+
+`{agent, instance_id, workspace_path, model_patch, raw_response, final_output}`, or only `{agent, response_format, response | events}`.
+What the agent reports of itself becomes `Trace.final`; it is never mixed with what was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+from context_bench.core.numbers import whole
+from context_bench.transcripts.claims import claim
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.formats import claude_code_stream, codex_exec
+from context_bench.transcripts.record import Transcript, run
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.trace import Event
+from context_bench.transcripts.values import mapping, sequence, text
+
+NAME = "run-record"
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether the first object wraps a response."""
+    first = peek.first
+    inner = mapping(first.get("raw_response")) or first
+    return (isinstance(inner.get("response"), list) and "agent" in inner) or (
+        isinstance(inner.get("events"), list) and "response_format" in inner
+    )
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """One recording per record."""
+    for value in source.values():
+        record = mapping(value)
+        inner = mapping(record.get("raw_response")) or record
+        response, events = inner.get("response"), inner.get("events")
+        if isinstance(response, list):
+            found = claude_code_stream.from_values(response, source.skip)
+        else:
+            found = codex_exec.from_values(sequence(events), source.skip)
+        one = next(found, None)
+        if one is None:
+            if not record.get("instance_id"):
+                source.skip("a record without a run")
+                continue
+            one = run(str(record.get("agent") or ""), record.get("instance_id"))
+        yield _told(one, record)
+        yield from takewhile(lambda part: part.helper, found)
+
+
+def _told(one: Transcript, record: Mapping[str, Any]) -> Transcript:
+    if (name := text(record.get("instance_id"))) is not None:
+        one.ident, one.named = name, True
+    one.cwd = text(record.get("workspace_path")) or one.cwd
+    one.patch = text(record.get("model_patch")) or one.patch
+    if isinstance(record.get("final_output"), Mapping):
+        one.final = _final(record["final_output"])
+    return one
+
+
+def _final(told: Mapping[str, Any]) -> list[Event]:
+    """The context that the agent lists itself."""
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for span in map(mapping, sequence(told.get("retrieved_context_spans"))):
+        first, last, path = whole(span.get("start")), whole(span.get("end")), text(span.get("file"))
+        if path and first is not None and last is not None:
+            lines.setdefault(path, []).append((first, last))
+    names: dict[str, list[str]] = {}
+    for symbol in map(mapping, sequence(told.get("retrieved_context_symbols"))):
+        if (path := text(symbol.get("file"))) and (name := text(symbol.get("name"))):
+            names.setdefault(path, []).append(name)
+    files = [path for path in sequence(told.get("retrieved_context_files")) if isinstance(path, str) and path]
+    every = dict.fromkeys([*files, *lines, *names])
+    return [claim(path, tuple(lines[path]) if path in lines else None, 1, "final_output", tuple(names.get(path, ()))) for path in every]
+
+
+FORMAT = Format(NAME, 70, sniff, read)

@@ -1,0 +1,77 @@
+"""What SWE-agent's context-aware runs leave beside the trajectory: `*.context.json`, and `*patch_context.txt` with `File:` and `Lines:`.
+
+Both are lists made by the run's own program: files and lines that it says were looked at, in
+no order. They are the run's final context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from context_bench.core.numbers import whole
+from context_bench.transcripts.claims import claim, spans
+from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.record import Transcript, run
+from context_bench.transcripts.source import Source
+from context_bench.transcripts.trace import Event
+from context_bench.transcripts.values import mapping, sequence, text
+
+NAME = "swe-agent-context"
+_ENDING = "patch_context.txt"
+#: So large may a list in plain text be.
+_LIMIT = 16 * 1024 * 1024
+
+
+def sniff(peek: Peek) -> bool:
+    """Whether the first object lists files that were viewed and their lines."""
+    return told_by(peek.path) or _lists(peek.first)
+
+
+def _lists(first: Mapping[str, Any]) -> bool:
+    return isinstance(first.get("file_line_ranges"), Mapping) or (
+        isinstance(first.get("viewed_files"), list) and "messages" not in first and "trajectory" not in first
+    )
+
+
+def told_by(path: Path) -> bool:
+    """Whether a file in plain text is such a list."""
+    if not path.name.endswith(_ENDING) or path.stat().st_size > _LIMIT:
+        return False
+    with path.open("rb") as file:
+        return any(line.lstrip().startswith(b"File:") for line in file)
+
+
+def read(source: Source) -> Iterator[Transcript]:
+    """The one run of the file."""
+    if told_by(source.path):
+        source.skipped.clear()  # it is no JSON, and need not be
+        one = run("swe-agent", None)
+        one.final = spans(source.path.read_text("utf-8", "replace"), 1, "patch_context")
+        yield one
+        return
+    for value in source.values():
+        if _lists(mapping(value)):
+            yield _listed(mapping(value))
+        else:
+            source.skip("no list of files")
+
+
+def _listed(value: Mapping[str, Any]) -> Transcript:
+    one = run("swe-agent", value.get("instance_id"))
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for path, ranges in mapping(value.get("file_line_ranges")).items():
+        found = [(whole(pair.get("start")), whole(pair.get("end"))) for pair in map(mapping, sequence(ranges))]
+        lines[str(path)] = [(first, last) for first, last in found if first is not None and last is not None]
+    for path in sequence(value.get("viewed_files")):
+        if isinstance(path, str):
+            lines.setdefault(path, [])
+    one.final = [claim(path, tuple(ranges) or None, 1, "context") for path, ranges in lines.items()]
+    edited = [path for path in sequence(value.get("edited_files")) if isinstance(path, str)]
+    one.events = [Event(1, None, "edit", "context", path, None, "edit", "claimed") for path in dict.fromkeys(edited)]
+    one.patch = text(mapping(value.get("info")).get("submission"))
+    return one
+
+
+FORMAT = Format(NAME, 230, sniff, read)
