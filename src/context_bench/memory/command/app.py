@@ -8,14 +8,13 @@ from typing import Any
 
 import typer
 
-from context_bench.cli import compare
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.registry import registry
 from context_bench.core.roles import ArmRole
 from context_bench.llm.keyring import key_in
 from context_bench.memory.command import checks as memory_checks
 from context_bench.memory.command import cortex as memory_seed
-from context_bench.session import interrupts, runs
+from context_bench.session import compare_runs, interrupts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
@@ -30,7 +29,7 @@ app = typer.Typer(
 app.command("doctor")(memory_checks.doctor)
 app.command("ops")(memory_checks.ops)
 app.command("audit")(memory_checks.audit)
-app.command("compare")(compare.command)
+app.command("compare")(compare_runs.command)
 app.command("replay", help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.")(
     runs.rescore
 )
@@ -112,11 +111,10 @@ def _bundled_reader(options: MemoryOptions) -> None:
 
 def _bundled_name() -> str:
     """What reports call it: it answers under any name, so it should stand under its own."""
-    from context_bench.cli.demo import MODEL
-    from context_bench.llm.weights import find_weights, is_bundled
+    from context_bench.llm.weights import BUNDLED_MODEL, find_weights, is_bundled
 
-    found = find_weights()
-    return MODEL if found is None or is_bundled(found) else found.stem
+    weights = find_weights()
+    return BUNDLED_MODEL if weights is None or is_bundled(weights) else weights.stem
 
 
 def _short(spec: str) -> str:

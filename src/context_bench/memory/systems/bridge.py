@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -23,7 +25,7 @@ from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
-from context_bench.memory.protocol import Hit, Item, Memory, count_packed, unpacking
+from context_bench.memory.protocol import Hit, Item, Memory, count_packed, dated, unpacking
 from context_bench.memory.systems.adapting import Answer, as_answer
 from context_bench.memory.systems.ingest import Ingest, Provenance, Shown, joined, rendered, timed
 from context_bench.memory.systems.memory_specs import check_separable, is_separable
@@ -291,6 +293,14 @@ class Bridge:
         said = {name: found[name] for name in ("response", "api_usage", "finish_reason") if name in found}
         return {**said, "answer_seconds": seconds, "abstained": abstained(found["response"])}
 
+    def largest_request(self, example: Example) -> tuple[Any, Example]:
+        """The reader, and the example with the longest context that this memory can hand over; for a forecast of tokens and money."""
+        if not isinstance(example.get("items"), str):
+            return self, example
+        if getattr(self.memory, "ignores_k", False):
+            return self.reader, example
+        return self.reader, {**example, "context": _longest_turns(example["items"], self.k)}
+
     # --- hits ---
 
     def _within_k(self, hits: list[Hit]) -> tuple[list[Hit], int]:
@@ -347,3 +357,9 @@ class Bridge:
         twin._ready, twin._turn, twin._twin = None, asyncio.Lock(), True
         twin.namespace = twin._namespace
         return twin
+
+
+@lru_cache(maxsize=4)
+def _longest_turns(items: str, k: int) -> str:
+    """The longest `k` turns, as a reader would see them: more than any `k` hits that are turns."""
+    return "\n\n".join(nlargest(k, (dated(item.line, item.time) for item in unpacking(items)), key=len))

@@ -1,4 +1,4 @@
-"""What other tools call F1 and exact match, under names that say whose."""
+"""Other tools' F1 and exact match, under names that say whose."""
 
 from __future__ import annotations
 
