@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import context_bench
-from context_bench import evaluate_memory, memory
+from context_bench import evaluate_memory
 from context_bench.core.errors import BadInput
 from context_bench.evaluators import AnswerQuality
-from context_bench.memory import make_memory
+from context_bench.memory import evaluation, make_memory
 from context_bench.metrics import MeanScore, PerQATypeMetric, TokenEfficiencyMetric
 
 CONVERSATIONS = [
@@ -161,4 +161,4 @@ def test_type_checkers_see_the_same_signature_at_the_root():
         function = next(node for node in functions if node.name == "evaluate_memory")
         return f"{ast.unparse(function.args)} -> {ast.unparse(function.returns)}"
 
-    assert signature(context_bench.__file__) == signature(memory.__file__)
+    assert signature(context_bench.__file__) == signature(evaluation.__file__)
