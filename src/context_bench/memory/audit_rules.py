@@ -102,7 +102,7 @@ def masked(text: str) -> str:
 
 
 def is_secret(name: str, found: str) -> bool:
-    """Whether what fits the shape is one; numbers are cards only with the right check digit."""
+    """True if what fits the shape is one; numbers are cards only with the right check digit."""
     if name != "card number":
         return True
     digits = [int(digit) for digit in found if digit.isdigit()]
@@ -173,13 +173,13 @@ class Record:
 
     @property
     def when(self) -> datetime | None:
-        """When it was last said."""
+        """The latest moment at which it was said."""
         return self.updated or self.created
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What a file holds: the memories, whose shape they have, and how many entries had no text."""
+    """Content of a file: the memories, the product whose shape they have, and how many entries had no text."""
 
     records: tuple[Record, ...]
     shape: str
@@ -258,7 +258,7 @@ def _entries(value: Any, depth: int) -> Iterator[Any]:
 
 
 def _holder(value: Any) -> bool:
-    """Whether this holds lists of memories and is none itself."""
+    """True if this holds lists of memories and is none itself."""
     if not isinstance(value, Mapping) or not any(isinstance(value.get(name), list) for name in _LISTS):
         return False
     return not any(isinstance(value.get(name), str) for name in _TEXT)
@@ -303,7 +303,7 @@ def _text(value: Any, depth: int = 0) -> str | None:
 
 
 def _shape(entry: Any) -> str:
-    """Whose export this looks like."""
+    """Guess the product that wrote this export."""
     if isinstance(entry, str):
         return "plain texts"
     keys = set(entry)

@@ -106,7 +106,7 @@ def _hits(answered: Answered) -> list[Mapping[str, Any]]:
 
 
 class _Counted:
-    """What rows add up to: questions, failures by what failed, money, scores by type."""
+    """Totals of rows: questions, failures by what failed, money, scores by type."""
 
     def __init__(self) -> None:
         self.questions = self.answered = self.failed = self.timeouts = 0

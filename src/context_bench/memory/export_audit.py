@@ -1,4 +1,4 @@
-"""What has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted orders. Offline.
+"""Audit what has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted orders. Offline.
 
 Every count is of candidates, found by rules that can be read here; a person decides. Nothing of the export is sent anywhere or kept, and no
 example shows a secret.
@@ -53,7 +53,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an export holds. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days before `until`."""
+    """Figures of an export. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days before `until`."""
 
     shape: str
     items: int

@@ -1,4 +1,4 @@
-"""How good a ranking is when it is known which items hold the answer.
+"""Measures of a ranking, given the items that hold the answer.
 
 `gold` are the ids of the evidence, `hits` the ranked hits, best first, each as the set of ids it stands for (a summary or a pair of turns
 stands for several, an invention for none). Every measure is in [0, 1]. Without gold nothing can be said: `BadInput`, never 1.0. An id
@@ -91,7 +91,10 @@ def duplicate_share(hits: Sequence[Ids]) -> float:
 
 
 def within(tokens: Iterable[int], budget: int) -> int:
-    """How many first hits fit into `budget` tokens together. The first that does not fit ends the prefix; nothing behind it is moved up."""
+    """Count the first hits that fit into `budget` tokens together.
+
+    The first that does not fit ends the prefix; nothing behind it is moved up.
+    """
     return sum(1 for _ in takewhile(lambda spent: spent <= budget, accumulate(tokens)))
 
 
@@ -102,7 +105,7 @@ def _ideal(hits: int) -> float:
 
 
 def _left(gold: Ids, hits: Sequence[Ids], k: int) -> int:
-    """How many ids of the evidence the first `k` hits do not cover."""
+    """Count the ids of the evidence that the first `k` hits do not cover."""
     if not gold or k < 1:
         _check(gold, k)
     return len(gold.difference(*hits[:k]))
@@ -130,7 +133,7 @@ def _check(gold: Ids, k: int) -> None:
 
 # --- official scorers ------------------------------------------------------------------------------------------------------------
 class LongMemEvalScores(NamedTuple):
-    """What LongMemEval reports of one ranking."""
+    """LongMemEval's measures of one ranking."""
 
     recall_any: float
     recall_all: float

@@ -122,7 +122,7 @@ def _understood(code: str, text: str, when: str, by_assistant: bool) -> Told | N
 
 
 class _Answering:
-    """What follows from some statements."""
+    """Conclusions from some statements."""
 
     def __init__(self, code: str, told: Sequence[Told]) -> None:
         self._table, self._code = words(code), code

@@ -96,7 +96,7 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
 
 
 def _bundled_reader(options: MemoryOptions) -> None:
-    """What is not said otherwise, so that a run on a small machine ends in minutes."""
+    """Defaults for options that are not given, so that a run on a small machine ends in minutes."""
     options.reader = KEEPING
     if "model" not in options.model_fields_set:
         options.model = [_bundled_name()]
@@ -110,7 +110,7 @@ def _bundled_reader(options: MemoryOptions) -> None:
 
 
 def _bundled_name() -> str:
-    """What reports call it: it answers under any name, so it should stand under its own."""
+    """The model's name in reports: it answers under any name, so it should stand under its own."""
     from context_bench.llm.weights import BUNDLED_MODEL, find_weights, is_bundled
 
     weights = find_weights()
@@ -189,7 +189,7 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
 
 
 async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
-    """How often the judge accepts answers that are known to be wrong, on questions of this very run."""
+    """Rate at which the judge accepts answers that are known to be wrong, on questions of this very run."""
     from itertools import islice
 
     from context_bench.core.ledger import Ledger, open_ledger
@@ -210,7 +210,7 @@ def _has_evidence(data: list[Any]) -> None:
 
 
 def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
-    """Where there is more than one conversation (or trial of it): each memory has to be separated or emptied, known before it is asked."""
+    """Check memories if there are several conversations or trials: each memory has to be separated or emptied, known before it is asked."""
     from context_bench.memory.systems.memory_specs import check_separable
 
     groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
@@ -234,7 +234,7 @@ def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
 
 
 def _metrics(field: str, trials: int) -> list[str]:
-    """What every memory report has beside the means: by type of question, tokens, declined answers; and how far trials lie apart."""
+    """Tables that every memory report has beside the means: by type of question, tokens, declined answers; and how far trials lie apart."""
     names = ["per_qa_type", "token_efficiency", "memory_cost", "abstention", *(["memory_spread"] if trials > 1 else [])]
     return [f"{name}:score_field={field}" for name in names]
 
@@ -308,7 +308,7 @@ def _role(spec: str, floor: bool) -> ArmRole:
 
 
 def _answering(options: MemoryOptions, reads_at: str | None) -> str:
-    """Who answers, for the report: `sentence` calls no model, whatever --model says."""
+    """Name the reader, for the report: `sentence` calls no model, whatever --model says."""
     return "no reader" if reads_at is None else "no model" if options.reader == "sentence" else options.model[0]
 
 
@@ -317,7 +317,7 @@ def _name(spec: str) -> str:
 
 
 def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limiter: Any) -> Any:
-    """Who answers from what was remembered: the same model, prompt and settings for every memory."""
+    """The reader of what was remembered: the same model, prompt and settings for every memory."""
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy
 

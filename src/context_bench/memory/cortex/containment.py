@@ -52,7 +52,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def exact_match(retrieved: str, ground_truth: str) -> bool:
-    """Whether `retrieved` contains `ground_truth`, whatever the case; false for an empty ground truth."""
+    """True if `retrieved` contains `ground_truth`, whatever the case; false for an empty ground truth."""
     return bool(ground_truth) and simple_lower(ground_truth) in simple_lower(retrieved)
 
 
@@ -90,7 +90,7 @@ def _overlap(retrieved: str, ground_truth: str) -> tuple[int, int, int]:
 
 # Lists of candidates --------------------------------------------------------------------------------------------------------------------
 def recall_at_k(memories: Sequence[str] | None, ground_truth: str, k: int) -> bool:
-    """Whether one of the first `k` memories contains the ground truth; false for k ≤ 0."""
+    """True if one of the first `k` memories contains the ground truth; false for k ≤ 0."""
     return any(exact_match(memory, ground_truth) for memory in (memories or ())[: max(0, k)])
 
 
@@ -335,7 +335,7 @@ class Compared:
     unstated: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `comparison.json` holds: `rows`, and `sources` if there are any."""
+        """The content of `comparison.json`: `rows`, and `sources` if there are any."""
         rows = [{"system": name, **{f"{key}_em": measured[key] for key in BENCHMARKS}} for name, measured in self.rows]
         return {"rows": rows, **({"sources": dict(sorted(self.sources.items()))} if self.sources else {})}
 

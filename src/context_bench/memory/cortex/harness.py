@@ -208,7 +208,7 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a store reaches that knows nothing.
+    """The score that a store reaches without knowing anything.
 
     `recall`: recall at k when k of the items are given back at random, 0 to 1, exact. `everything`: share of the questions for which k is
     not smaller than the number of items, so that whoever gives everything back is right.

@@ -56,7 +56,7 @@ class Pair:
 
 
 def shape_of(document: Any) -> str | None:
-    """Which of the three shapes it is, told by its fields; `None` for anything else."""
+    """Recognise one of the three shapes by its fields; `None` for anything else."""
     if isinstance(document, Mapping):
         conversations = [value for value in document.values() if isinstance(value, Mapping)]
         return "locomo" if any("question_answer_pairs" in conversation for conversation in conversations) else None

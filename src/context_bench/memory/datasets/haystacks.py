@@ -67,7 +67,7 @@ class Document:
 
 @dataclass(slots=True)
 class Dirt:
-    """What was mended, left out or found missing while reading: words → how often."""
+    """Faults that were mended, left out or found missing while reading: words → how often."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -108,7 +108,7 @@ def text_of(value: Any, where: str, *names: str) -> str:
 
 
 def said_in(value: Any, where: str, dirt: Dirt, *names: str) -> str:
-    """What a turn says, of the named fields, without white space around it; a turn that says nothing is counted: it is to be left out."""
+    """The text of a turn, from the named fields, without white space around it; an empty one is counted: it is to be left out."""
     said = text_of(value, where, *names).strip()
     if not said:
         dirt.add("empty turns left out")
@@ -165,7 +165,7 @@ def answers_of(value: Any, dirt: Dirt, where: str) -> tuple[str, ...]:
 
 
 def kind(value: Any) -> str:
-    """What a value is, for messages."""
+    """Name the type of a value, for messages."""
     names: dict[type, str] = {dict: "an object", list: "a list", str: "text", type(None): "null", bool: "true or false"}
     return names.get(type(value), repr(value)[:40])
 

@@ -67,7 +67,7 @@ def is_memory(spec: str) -> bool:
 
 
 def about_memory(name: str) -> dict[str, Any]:
-    """What is known of it without reading it, as `datasets.describe` tells it."""
+    """Describe it without reading it, as `datasets.describe` tells it."""
     if name.startswith(LAB):
         from context_bench.memory.datasets import recall_lab
 
@@ -144,7 +144,7 @@ def _of_type(question: Question, wanted: Sequence[str]) -> bool:
 
 @dataclass
 class _Counts:
-    """What one reading came across."""
+    """Counts of one reading."""
 
     haystacks: int = 0
     items: int = 0

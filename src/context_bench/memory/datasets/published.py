@@ -1,4 +1,4 @@
-"""Where published memory data comes from, and the documents of files and folders of one's own."""
+"""Sources of published memory data, and the documents of files and folders of one's own."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Source:
 
 # --- the hub ---
 def published(known: Published, config: str | None) -> Source:
-    """What the hub carries of it; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
+    """The parts that the hub carries; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
     if not known.configs:
         raise PreflightFailed(f"no hub carries {known.name}: get it from {known.elsewhere}")
     wanted = next((name for name in known.configs if name.lower() == (config or known.config).lower()), None)
@@ -234,7 +234,7 @@ def _natural(path: Path) -> list[Any]:
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why a file is of no use; `None` if it is."""
+    """The reason for which a file is of no use; `None` if it is of use."""
     try:
         first = next(_of_file(path, path.name), None)
     except BadInput as error:

@@ -55,7 +55,7 @@ def f1_multi(prediction: str, gold: str) -> float:
 
 
 def answer_score(category: int, prediction: str, gold: str) -> float:
-    """What the official scorer gives an answer: category 1 `f1_multi`; 2 and 4 `f1_single`; 3 `f1_single` with what stands before the
+    """The official scorer's value for an answer: category 1 `f1_multi`; 2 and 4 `f1_single`; 3 `f1_single` with what stands before the
     gold's first semicolon; 5 one point for the words "no information available" or "not mentioned", whatever else is said.
     """
     if category not in CATEGORIES:

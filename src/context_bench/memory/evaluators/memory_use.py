@@ -1,4 +1,4 @@
-"""What a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of it is junk."""
+"""Measure what a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of it is junk."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, Stop, TimedOut, UnknownName, describe
 from context_bench.llm.redact import redact
-from context_bench.memory.ops.suite_workspace import Room, check_empty
+from context_bench.memory.ops.suite_workspace import SuiteWorkspace, check_empty
 from context_bench.memory.protocol import NotSupported
 from context_bench.memory.systems.adapting import as_memory
 from context_bench.memory.systems.memory_specs import make_memory
@@ -110,8 +110,8 @@ class SuiteResult:
         return {**asdict(self), "outcome": self.outcome}
 
 
-class Sheet:
-    """Where a suite writes its probes down."""
+class SuiteReport:
+    """Collects the probes of a suite."""
 
     def __init__(self, suite: str) -> None:
         self.suite = suite
@@ -149,7 +149,7 @@ class Sheet:
 
     @asynccontextmanager
     async def guard(self, name: str) -> AsyncIterator[None]:
-        """What a probe raises becomes its outcome: an outlived deadline is a failure, what is not offered does not apply."""
+        """Turn an exception of a probe into its outcome: an outlived deadline is a failure, what is not offered does not apply."""
         try:
             yield
         except Stop:
@@ -197,7 +197,7 @@ async def run_suites(
     reader: Any = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[SuiteResult]:
-    """What the memory does under each of `suites`.
+    """Run a memory through each of `suites`.
 
     `make`: a spec (`bm25:path={dir}/store.db`; `{dir}` becomes a folder of ours, removed afterwards), or a function that opens the memory,
     the same place each time it is called (a memory that says "persistent" is closed and opened again). `spec`: how a child process can make
@@ -221,13 +221,13 @@ async def run_suites(
         opened, child, own = _opened(make, spec, Path(folder))
         results = []
         for number, name in enumerate(suites):
-            room = Room(opened, name, seed, scale, deadline, k, child, own, reader, clock)
-            results.append(await _one(room, first=number == 0))
+            workspace = SuiteWorkspace(opened, name, seed, scale, deadline, k, child, own, reader, clock)
+            results.append(await _one(workspace, first=number == 0))
         return results
 
 
 def _opened(make: str | Callable[[], Any], spec: str | None, folder: Path) -> tuple[Callable[[], Any], str | None, Path | None]:
-    """How to open the memory here, how in a child process, and our folder if it lies there."""
+    """A function that opens the memory here, the spec for a child process, and our folder if it lies there."""
     text = make if isinstance(make, str) else spec
     child = None if text is None else text.replace(FOLDER, str(folder))
     own = folder if text is not None and FOLDER in text else None
@@ -237,17 +237,17 @@ def _opened(make: str | Callable[[], Any], spec: str | None, folder: Path) -> tu
     return (lambda: as_memory(make())), child, own
 
 
-async def _one(room: Room, *, first: bool) -> SuiteResult:
-    suite = importlib.import_module(f"{__package__}.{room.suite}")
-    sheet = Sheet(room.suite)
-    begun = room.clock.monotonic()
-    await room.enter()
-    name = room.base.name
+async def _one(workspace: SuiteWorkspace, *, first: bool) -> SuiteResult:
+    suite = importlib.import_module(f"{__package__}.{workspace.suite}")
+    report = SuiteReport(workspace.suite)
+    begun = workspace.clock.monotonic()
+    await workspace.enter()
+    name = workspace.base.name
     try:
         if first:
-            await check_empty(room)
-        async with sheet.guard(room.suite):
-            await suite.probe(room, sheet)
+            await check_empty(workspace)
+        async with report.guard(workspace.suite):
+            await suite.probe(workspace, report)
     finally:
-        await room.leave()
-    return SuiteResult(room.suite, name, tuple(sheet.probes), room.clock.monotonic() - begun, room.seed, room.scale)
+        await workspace.leave()
+    return SuiteResult(workspace.suite, name, tuple(report.probes), workspace.clock.monotonic() - begun, workspace.seed, workspace.scale)

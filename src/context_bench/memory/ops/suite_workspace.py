@@ -25,7 +25,7 @@ from context_bench.core.errors import BadInput, BadReply, TimedOut
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
 
-class Lane:
+class TimedCaller:
     """One caller of a memory: a thread of its own for plain functions, the running loop for async ones.
 
     A call that outlives `deadline` seconds is `TimedOut`. A thread that is stuck then is left behind (it cannot be ended, and does not keep
@@ -37,7 +37,7 @@ class Lane:
         self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
 
     async def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None, **kwargs: Any) -> Any:
-        """What `function` gives, awaited if need be; its own errors are raised. `seconds`: another deadline for this call."""
+        """Call `function`, awaiting it if need be; its own errors are raised. `seconds`: another deadline for this call."""
         limit = self.deadline if seconds is None else seconds
         try:
             async with asyncio.timeout(limit) as timer:
@@ -181,12 +181,12 @@ class Facts:
 
 
 def says(hits: list[Hit], *words: str) -> bool:
-    """Whether a hit says all of the words."""
+    """True if a hit says all of the words."""
     return any(all(word in hit.text.lower() for word in words) for hit in hits)
 
 
 def whole(text: str, hits: list[Hit]) -> bool:
-    """Whether a hit holds the whole text, however it is spaced."""
+    """True if a hit holds the whole text, however it is spaced."""
     wanted = " ".join(text.split())
     return any(wanted in " ".join(hit.text.split()) for hit in hits)
 
@@ -196,8 +196,11 @@ _LOOK = 0.02
 
 
 @dataclass
-class Room:
-    """What a suite works with. `spec`: what a child process can make the memory from, if anything. `own`: a folder of ours it lies in."""
+class SuiteWorkspace:
+    """The memory, namespaces and settings of a suite.
+
+    `spec`: a spec from which a child process can make the memory, if there is one. `own`: a folder of ours that it lies in.
+    """
 
     make: Callable[[], Any]
     suite: str
@@ -210,10 +213,10 @@ class Room:
     reader: Any = None
     clock: Clock = SYSTEM_CLOCK
     base: Memory = field(init=False)
-    lane: Lane = field(init=False)
+    caller: TimedCaller = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lane = Lane(self.deadline)
+        self.caller = TimedCaller(self.deadline)
         self.facts = Facts(self.suite, self.seed)
         self._token = secrets.token_hex(4)  # two runs on one store never meet
         self._places: dict[str, Memory] = {}
@@ -226,7 +229,7 @@ class Room:
 
     async def enter(self) -> None:
         """Open the memory."""
-        self.base = await self.lane.call(self.make)
+        self.base = await self.caller.call(self.make)
         self._open = True
 
     async def place(self, label: str = "a") -> Memory:
@@ -234,7 +237,7 @@ class Room:
         if label not in self._places:
             self._used[label] = None
             self._places[label] = (
-                await self.lane.call(getattr(self.base, "namespace"), self.name_of(label))  # noqa: B009 - optional in the protocol
+                await self.caller.call(getattr(self.base, "namespace"), self.name_of(label))  # noqa: B009 - optional in the protocol
                 if self.has("namespaces")
                 else self.base
             )
@@ -257,7 +260,7 @@ class Room:
         for memory in [*(each for each in self._places.values() if each is not self.base), *([self.base] if self._open else [])]:
             close = method(memory, "aclose", "close")
             if close is not None:
-                await self.lane.call(close)
+                await self.caller.call(close)
         self._places, self._open = {}, False
 
     async def drop(self) -> None:
@@ -276,15 +279,15 @@ class Room:
                 await self.forget(await self.place(label))
         for memory_id in self._ours:
             with suppress(Exception):
-                await self.lane.call(getattr(self.base, "delete"), memory_id)  # noqa: B009 - optional in the protocol
+                await self.caller.call(getattr(self.base, "delete"), memory_id)  # noqa: B009 - optional in the protocol
         with suppress(Exception):
             await self.close()
-        self.lane.close()
+        self.caller.close()
 
     # --- what the memory can do ---
 
     def has(self, *capabilities: str) -> bool:
-        """Whether the memory says that it can do all of this."""
+        """True if the memory says that it can do all of this."""
         return set(capabilities) <= set(self.base.capabilities)
 
     def needs(self, *capabilities: str) -> None:
@@ -308,13 +311,13 @@ class Room:
         if self.has("delete") and not self.has("namespaces") and not self.has("delete_all"):
             self._ours.update(dict.fromkeys(each for each in memory_ids if each is not None))
 
-    async def add(self, memory: Memory, items: Sequence[Item], lane: Lane | None = None) -> list[Receipt]:
+    async def add(self, memory: Memory, items: Sequence[Item], caller: TimedCaller | None = None) -> list[Receipt]:
         """Hand items over, in calls of the size that the memory likes; one receipt an item, in order."""
         size = getattr(memory, "batch", 50) or max(1, len(items))
         handed = [self.handed(item) for item in items]
         receipts: list[Receipt] = []
         for start in range(0, len(items), size):
-            found = await (lane or self.lane).call(memory.add, handed[start : start + size])
+            found = await (caller or self.caller).call(memory.add, handed[start : start + size])
             if not isinstance(found, list | tuple) or not all(isinstance(each, Receipt) for each in found):
                 raise BadReply(f"add() gave {type(found).__name__}, expected one Receipt an item")
             receipts += found
@@ -327,7 +330,7 @@ class Room:
         """Wait until what was added can be found."""
         flush = method(memory, "flush")
         if flush is not None:
-            await self.lane.call(flush, self.deadline)
+            await self.caller.call(flush, self.deadline)
 
     async def store(self, memory: Memory, items: Sequence[Item]) -> list[Receipt]:
         """`add` and `flush`; a memory without flush() gets a moment until it finds the last one."""
@@ -337,16 +340,18 @@ class Room:
             await self._settle(memory, items[-1])
         return receipts
 
-    async def search(self, memory: Memory, query: str, k: int | None = None, *, lane: Lane | None = None, **options: Any) -> list[Hit]:
+    async def search(
+        self, memory: Memory, query: str, k: int | None = None, *, caller: TimedCaller | None = None, **options: Any
+    ) -> list[Hit]:
         """The hits, as they come."""
-        found = await (lane or self.lane).call(memory.search, query, k or self.k, **options)
+        found = await (caller or self.caller).call(memory.search, query, k or self.k, **options)
         if not isinstance(found, list | tuple) or not all(isinstance(hit, Hit) for hit in found):
             raise BadReply(f"search() gave {type(found).__name__}, expected a list of hits")
         mark = f"{self._token}-"
         return [replace(hit, source_ids=tuple(each.removeprefix(mark) for each in hit.source_ids)) for hit in found]
 
     async def finds(self, memory: Memory, query: str, *words: str) -> bool:
-        """Whether a search finds something that says all of `words`."""
+        """True if a search finds something that says all of `words`."""
         return says(await self.search(memory, query), *words)
 
     async def found(self, memory: Memory, facts: Sequence[Fact]) -> list[Fact]:
@@ -366,7 +371,7 @@ class Room:
         forget = method(memory, "delete_all", "reset")
         if forget is None:
             raise NotSupported("the memory offers no delete_all()")
-        await self.lane.call(forget)
+        await self.caller.call(forget)
 
     async def ids_of(self, memory: Memory, receipt: Receipt, query: str, word: str) -> list[str]:
         """The memory's names of what it keeps of an item, from the receipt or from what it finds. `NotSupported` if there are none."""
@@ -378,12 +383,12 @@ class Room:
         return list(dict.fromkeys(named))
 
     async def stats(self, memory: Memory) -> dict[str, Any]:
-        """What the memory tells of its size; nothing if it does not offer that."""
+        """The size that the memory reports; nothing if it does not offer that."""
         stats = method(memory, "stats")
         if stats is None:
             return {}
         try:
-            found = await self.lane.call(stats)
+            found = await self.caller.call(stats)
         except NotSupported:  # told in a file that has no such step
             return {}
         return found if isinstance(found, dict) else {}
@@ -392,7 +397,7 @@ class Room:
         """The files that the memory says it writes: `files()`, `stats()["path"]` or `path`, with all that begins with the same name."""
         told: Any = None
         if (listing := method(memory, "files")) is not None:
-            told = await self.lane.call(listing)
+            told = await self.caller.call(listing)
         else:
             told = (await self.stats(memory)).get("path")
         if told is None:
@@ -401,16 +406,16 @@ class Room:
         return list(dict.fromkeys(each for path in listed if isinstance(path, str | Path) for each in _beside(Path(path))))
 
 
-async def check_empty(room: Room) -> None:
+async def check_empty(workspace: SuiteWorkspace) -> None:
     """`BadInput` if the memory has no namespaces and holds something: what a person keeps is nothing to experiment with."""
-    if room.has("namespaces") or room.own is not None:
+    if workspace.has("namespaces") or workspace.own is not None:
         return
-    held = (await room.stats(room.base)).get("items")
-    if not isinstance(held, int) and room.has("search"):
-        held = len(await room.search(room.base, "What do you remember?", 1))
+    held = (await workspace.stats(workspace.base)).get("items")
+    if not isinstance(held, int) and workspace.has("search"):
+        held = len(await workspace.search(workspace.base, "What do you remember?", 1))
     if held:
         raise BadInput(
-            f"memory {room.base.name!r} has no namespaces and is not empty; the operational suites add and delete, "
+            f"memory {workspace.base.name!r} has no namespaces and is not empty; the operational suites add and delete, "
             "so give them a memory made for them"
         )
 

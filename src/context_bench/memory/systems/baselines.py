@@ -32,7 +32,7 @@ _Self = TypeVar("_Self", bound="Listed")
 
 
 def spoken(item: Item) -> str:
-    """What is remembered of an item: a turn of a conversation with who said it, a lone fact or document as it is."""
+    """The text that is remembered of an item: a turn of a conversation with who said it, a lone fact or document as it is."""
     return item.line if item.speaker or item.session else item.text
 
 
@@ -47,7 +47,7 @@ class Entry:
 
     @classmethod
     def of(cls, item: Item) -> Entry:
-        """What is kept of an item."""
+        """Make the entry of an item."""
         return cls(spoken(item), item.id, item.time, item.session)
 
     def hit(self, memory_id: str, score: float | None = None) -> Hit:
@@ -134,7 +134,7 @@ class Listed:
         self._entries.update(zip(ids, map(Entry.of, items), strict=True))
 
     def _held(self, as_of: str | None = None) -> list[tuple[str, Entry]]:
-        """What is held now and was known `as_of` then, oldest first."""
+        """Entries that are held now and were known `as_of` then, oldest first."""
         until = known_until(as_of)
         with self._lock:
             return [(memory_id, entry) for memory_id, entry in self._entries.items() if known_by(entry.time, until)]

@@ -49,7 +49,7 @@ def prompted(reader: Any, prompt: str) -> Any:
 
 
 def abstained(response: str) -> bool:
-    """Whether the reader said that the memories do not hold the answer."""
+    """True if the reader said that the memories do not hold the answer."""
     return normalise(response).startswith(normalise(NOT_MENTIONED))
 
 
@@ -113,7 +113,7 @@ class Bridge:
             self.namespace = self._namespace
 
     def fingerprint(self) -> dict[str, Any]:
-        """What hits and answers depend on."""
+        """Everything hits and answers depend on."""
         return {
             "class": "Bridge",
             "version": 2,  # from 2 on memories are told when a question is asked, and leave out what is dated later
@@ -156,7 +156,7 @@ class Bridge:
         return facts
 
     def _parts(self, text: str, sources: dict[str, tuple[str, ...]] | None = None) -> Iterator[Item]:
-        """What is handed over, one by one, so that a long history is never held twice; what a part stands for goes into `sources`."""
+        """The parts handed over, one by one, so that a long history is never held twice; what a part stands for goes into `sources`."""
         granularity = self._granularity
         return unpacking(text) if granularity == "turn" else self._joined(text, granularity, sources)
 
@@ -168,7 +168,7 @@ class Bridge:
             yield part
 
     async def _probed(self, text: str, number: int) -> dict[str, int]:
-        """How many of some items, taken evenly, come back when asked for by their own words."""
+        """Count the items of an even sample that come back when asked for by their own words."""
         if not self.probes or not number or "search" not in self.memory.capabilities or getattr(self.memory, "wants_evidence", False):
             return {}
         assert self._ready is not None
@@ -276,7 +276,7 @@ class Bridge:
             raise SystemFailed(f"{self.name}: {what} failed: {describe(error)}") from error
 
     async def _read(self, example: Example, question: str, context: str) -> dict[str, Any]:
-        """What the reader says. It sees what was found and the question, never the gold."""
+        """The reader's answer. It sees what was found and the question, never the gold."""
         asked = f"{context}\n\nThe question is asked on {example['asked']}." if example.get("asked") else context
         kept = {name: example[name] for name in ("id", "dataset", "choices") if name in example}
         process = calling.method(self.reader, "aprocess", "process")

@@ -53,7 +53,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How to read what `recall` wrote.
+    """Settings for reading what `recall` wrote.
 
     "json": `items` is the path to the list (keys joined by dots, numbers count from 0; empty = the whole document is the list), the others
     are paths inside one entry (`text = ""`: the entry itself is the text). Anything but JSON, a log line before it included, is an error.
@@ -128,14 +128,14 @@ _TEXTS = ("name", "memory_id", "granularity")
 
 @dataclass(slots=True)
 class Description:
-    """What a file says about a command line, checked as a whole."""
+    """Description of a command line in a file, checked as a whole."""
 
     given: Mapping[str, Any]
     where: str
     faults: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
-        """What `CommandClient` is made of; raises `BadSpec` with every fault."""
+        """The arguments of `CommandClient`; raises `BadSpec` with every fault."""
         values: dict[str, Any] = {f"{name}_command": self.command(name) for name in _COMMANDS if name in self.given}
         self.faults += [f"no `{name}`: a list of arguments is expected" for name in ("store", "recall") if name not in self.given]
         values |= {name: self.given[name] for name in (*_TEXTS, *_NUMBERS) if name in self.given}
@@ -305,7 +305,7 @@ class CommandClient:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the commands given allow."""
+        """Capabilities that the given commands allow."""
         found: dict[Capability, bool] = {
             "add": True,
             "search": True,
@@ -324,7 +324,7 @@ class CommandClient:
 
     @property
     def can_reset(self) -> bool:
-        """Whether there is a command that empties the store; `reset` is there for every client."""
+        """True if there is a command that empties the store; `reset` is there for every client."""
         return self.reset_command is not None
 
     @property
@@ -424,7 +424,8 @@ def CortexClient(binary_path: str | None = None, config_path: str | Path | None 
 
 
 def from_spec(target: str) -> CommandClient:
-    """What stands behind `cli:`: a description's file, or `preset=cortex` with `binary=`, `config=`, `timeout=`, `compat=`, `wipe=yes`.
+    """Make the memory of a `cli:` spec: a description's file, or `preset=cortex` with `binary=`, `config=`, `timeout=`,
+    `compat=`, `wipe=yes`.
 
     The preset has one store and empties it between groups, so it wants a `config` of its own, or to be told that this store may go.
     """

@@ -51,7 +51,7 @@ _WAITS = ("probe", "status", "no")
 
 
 class Paths(Protocol):
-    """Where in an entry its parts are; no path = the entry does not have it."""
+    """Paths of an entry's parts; no path = the entry does not have it."""
 
     @property
     def text(self) -> str: ...
@@ -111,13 +111,13 @@ class Step:
 
     @property
     def names_its_own(self) -> bool:
-        """Whether `id` is the name that the call gives, and no path in the reply."""
+        """True if `id` is the name that the call gives, and no path in the reply."""
         return self.name == "add" and bool(names_in(self.id))
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a file says about a memory, checked. `wait`: how to know that what was added can be found ("probe", "status", "no")."""
+    """Description of a memory in a file, checked. `wait`: how to know that what was added can be found ("probe", "status", "no")."""
 
     name: str
     steps: Mapping[str, Step]
@@ -129,7 +129,7 @@ class Description:
 
     @property
     def namespaced(self) -> bool:
-        """Whether every step names its namespace, by name or by what opening it gave."""
+        """True if every step names its namespace, by name or by what opening it gave."""
         used = [names_in(step.call) for name, step in self.steps.items() if name in ("add", "search", "answer")]
         return all(names & _ALWAYS for names in used)
 
@@ -259,7 +259,7 @@ class Described:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the steps given allow."""
+        """Capabilities that the given steps allow."""
         steps = self.description.steps
         search = steps.get("search")
         has_ids = bool((search and search.id) or ("add" in steps and steps["add"].id))
@@ -281,7 +281,7 @@ class Described:
 
     @property
     def _deletes_added(self) -> bool:
-        """Whether to delete one by one is the only way to empty it, and all the names are ours."""
+        """True if to delete one by one is the only way to empty it, and all the names are ours."""
         steps = self.description.steps
         return steps["add"].names_its_own and "delete" in steps and "delete_all" not in steps and not self.description.namespaced
 
@@ -316,7 +316,7 @@ class Described:
         return Receipt(item.id, memory_id)
 
     async def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """What the memory gives, in its order."""
+        """Hits of the memory, in its order."""
         return await self._search(query, k, as_of, None)
 
     async def _search(self, query: str, k: int, as_of: str | None, seconds: float | None) -> list[Hit]:
@@ -333,7 +333,7 @@ class Described:
         return hits
 
     async def answer(self, question: str) -> Answer:
-        """What the memory answers."""
+        """Answer of the memory."""
         document = await self._ask("answer", {"query": question})
         return as_answer(at(document, self._step("answer").text))
 
@@ -353,7 +353,7 @@ class Described:
         return there
 
     def _may_be_last(self, memory_id: str) -> bool:
-        """Whether the last item added may be this one: then nothing is left that `flush` could look for."""
+        """True if the last item added may be this one: then nothing is left that `flush` could look for."""
         return self._last is not None and self._last[1] in (memory_id, None)
 
     async def stats(self) -> dict[str, int]:
@@ -430,7 +430,7 @@ class Described:
         return await self._send(step, cleaned, self._time_left(seconds)), cleaned
 
     async def _opened(self, named: Mapping[str, Any]) -> str:
-        """What stands for the namespace on the other side; made once."""
+        """The name of the namespace on the other side; made once."""
         async with self._opening:
             if self._space is None:
                 step = self._step("open")
@@ -458,5 +458,5 @@ class Described:
 
 
 def _same(said: str, found: str) -> bool:
-    """Whether one says the other; a short text is in many."""
+    """True if one says the other; a short text is in many."""
     return said == found or (min(len(said), len(found)) >= 12 and (said in found or found in said))

@@ -48,7 +48,7 @@ class Embedding(Listed):
         super().__init__()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on."""
+        """Everything its hits depend on."""
         return {"class": "Embedding", "embedder": getattr(self._embedder, "name", type(self._embedder).__name__), "recency": self.recency}
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:

@@ -165,7 +165,7 @@ class HTTPMemory(Described):
 
 
 def from_spec(target: str) -> HTTPMemory:
-    """What stands behind `http:`: a description's file; `BadInput` for a URL, which says nothing of requests and replies."""
+    """Make the memory of an `http:` spec: a description's file; `BadInput` for a URL, which says nothing of requests and replies."""
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
             f"http:{target.removeprefix('http:')}: a file is expected that describes requests and replies, as in http:memory.toml "

@@ -27,7 +27,7 @@ class Hybrid:
         self._words, self._vectors = BM25(space=space), Embedding(embedder=embedder)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on."""
+        """Everything its hits depend on."""
         return {"class": "Hybrid", "c": self.c, "depth": _DEPTH, "words": self._words.fingerprint(), "vectors": self._vectors.fingerprint()}
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:

@@ -27,7 +27,7 @@ from context_bench.stats.quantiles import nearest_rank
 
 
 async def timed(clock: Clock, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:
-    """What `function` gives and the seconds it took, without the way into its thread."""
+    """Call `function`; its result and the seconds it took, without the way into its thread."""
 
     def measured() -> tuple[Any, float]:
         before = clock.monotonic()
@@ -50,7 +50,7 @@ _SHOWN = 5  # errors kept in the facts
 
 @dataclass(slots=True)
 class _Storing:
-    """What came of handing the items over."""
+    """Result of handing the items over."""
 
     acknowledged: int = 0
     failed: int = 0
@@ -148,7 +148,7 @@ class Ingest:
         return seconds
 
     async def size(self) -> dict[str, Any]:
-        """What the memory says about its size; nothing if it does not say."""
+        """The size that the memory reports; nothing if it does not say."""
         stats = calling.method(self.memory, "stats")
         if stats is None:
             return {}
@@ -167,7 +167,7 @@ _SHORTEST = 12  # characters of a normalised text that may be looked for inside 
 
 
 def joined(items: Iterable[Item], granularity: str) -> Iterator[tuple[Item, tuple[str, ...]]]:
-    """What is handed to a memory, and the ids that each part stands for, one part at a time.
+    """Parts to hand to a memory, and the ids that each part stands for, one part at a time.
 
     `pair`: a turn and the answer of somebody else, in one session; `session`: all of a session's turns; items without a session stay alone.
     A joined item has the first one's speaker, role and time, and the id `first..last`.
@@ -215,7 +215,7 @@ def _who(item: Item) -> tuple[str, str | None]:
 
 
 class Provenance:
-    """Which of a group's items (`packed`) a text comes from, by its words: for memories that do not name their sources."""
+    """Find the items of a group (`packed`) that a text comes from, by its words: for memories that do not name their sources."""
 
     def __init__(self, text: str) -> None:
         self._packed = text

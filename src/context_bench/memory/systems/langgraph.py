@@ -41,7 +41,7 @@ class LangGraphStore(VendorMemory):
 
     @staticmethod
     def own_calls(options: dict[str, Any]) -> bool:
-        """Whether a memory with these options calls a model by its own means."""
+        """True if a memory with these options calls a model by its own means."""
         return options.get("embedder") == "relay"
 
     def namespace(self: _Self, name: str) -> _Self:

@@ -210,7 +210,7 @@ async def _there(work: Any) -> Any:
 
 
 def from_spec(target: str) -> MCPMemory:
-    """What stands behind `mcp:`: a description's file."""
+    """Make the memory of an `mcp:` spec: a description's file."""
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
             f"mcp:{target}: a file is expected that names the server and its tools, as in mcp:memory.toml (docs/guide/memory.md)"

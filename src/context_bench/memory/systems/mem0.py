@@ -58,7 +58,7 @@ class Mem0(VendorMemory):
 
     @staticmethod
     def own_calls(options: Mapping[str, Any]) -> bool:
-        """Whether a memory with these options calls a model by its own means."""
+        """True if a memory with these options calls a model by its own means."""
         return bool(options.get("infer")) or options.get("embedder") == "relay"
 
     def namespace(self, name: str) -> Mem0:

@@ -22,7 +22,7 @@ _WAY = "give it one of them, or name its class (py:module:Class), of which each 
 
 
 def is_separable(memory: Memory) -> bool:
-    """Whether one conversation can be kept from the next: by a namespace of its own, or by emptying the memory between them."""
+    """True if one conversation can be kept from the next: by a namespace of its own, or by emptying the memory between them."""
     if memory.capabilities & {"namespaces", "delete_all"}:
         return True
     return calling.method(memory, "reset", "delete_all") is not None and bool(getattr(memory, "can_reset", True))
@@ -39,7 +39,7 @@ def check_separable(memory: Memory, name: str) -> None:
 
 
 def separable(make: Callable[[], Memory]) -> Memory:
-    """What `make` gives; where that cannot be kept apart and `make` gives another object each time, each namespace gets a new one."""
+    """Call `make`; where its memory cannot be kept apart and `make` gives another object each time, each namespace gets a new one."""
     memory = make()
     if is_separable(memory):
         return memory
@@ -69,7 +69,7 @@ class Anew:
         return self._memory.add(items)
 
     def search(self, query: str, k: int, *, as_of: str | None = None, **more: Any) -> Any:
-        """What this instance finds."""
+        """Hits of this instance."""
         return self._memory.search(query, k, as_of=as_of, **more)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -
 
 
 def calls_models(spec: Any) -> bool:
-    """Whether the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
+    """True if the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
 
     A class or object says so by `own_calls`: true or false, or a function of the options. Those told in files do it where we cannot see.
     """
@@ -137,7 +137,7 @@ def _target(spec: PluginSpec) -> Any:
 
 
 def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What `make` makes of the options, and of what this command was given for everybody."""
+    """Call `make` with the options, and with what this command was given for everybody."""
     hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
     check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
     taken = _parameters(make)

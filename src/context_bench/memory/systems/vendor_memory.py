@@ -148,7 +148,7 @@ class VendorMemory:
         self._space, self._twin = "root", False
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on: the package's version among it, the address of the relay not."""
+        """Everything its hits depend on: the package's version among it, the address of the relay not."""
         told = {name: value for name, value in self._settings.items() if name not in ("relay", "embeddings", "folder")}
         return {"class": type(self).__name__, "package": self.vendor.package, "version": self.version, "embedder": self._embedder, **told}
 
@@ -191,7 +191,7 @@ class VendorMemory:
             self._worker.close()
 
     def _text(self, item: Item) -> str:
-        """What is remembered of an item."""
+        """The text that is remembered of an item."""
         return spoken(item)
 
     def _add(self, item: Item) -> Receipt:

@@ -117,7 +117,7 @@ def _items(conversation: Mapping[str, Any], dirt: Dirt, where: str) -> Iterator[
 
 
 def with_picture(text: str, caption: str) -> str:
-    """What was said, and the caption of the picture that was shown with it."""
+    """The words of a turn, and the caption of the picture that was shown with it."""
     return " ".join(part for part in (text.strip(), f"[picture: {caption.strip()}]" if caption.strip() else "") if part)
 
 

@@ -65,7 +65,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 
 
 def _told(meta: Mapping[str, Any], name: str) -> dict[int, str]:
-    """What a list in the metadata says of each question; shorter or empty lists say nothing of the rest."""
+    """The values of a list in the metadata, one for each question; shorter or empty lists say nothing of the rest."""
     value = meta.get(name)
     return {i: str(each) for i, each in enumerate(value) if isinstance(each, str | int) and each != ""} if isinstance(value, list) else {}
 
