@@ -45,8 +45,11 @@ from context_bench.judge import (
 from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted
 from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import address, connection, trouble
-from context_bench.memory.datasets import FILES, dates, haystacks, load_memory, overlays
-from context_bench.memory.systems import _description, _exports, http, mcp
+from context_bench.memory import audit_rules as _exports
+from context_bench.memory.datasets import FILES, haystacks, load_memory, overlays
+from context_bench.memory.datasets import haystacks as dates
+from context_bench.memory.systems import described as _description
+from context_bench.memory.systems import http, mcp
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import placing, results

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from context_bench.cli.app import run_line
-from context_bench.memory.cortex.recall import BenchmarkSummary, best_candidate, exact_match, token_f1
+from context_bench.memory.cortex.containment import BenchmarkSummary, best_candidate, exact_match, token_f1
 
 READER = "py:context_bench.testing.lab_reader:LabReader"
 LINE = ["memory", "--system", "bm25", "--dataset", "bundled:recall-lab", "-n", "1", "--k", "1,5", "--reader", READER, "--quiet"]

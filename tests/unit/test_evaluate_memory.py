@@ -1,11 +1,15 @@
 """`evaluate_memory`: conversations in, one row per question out, on the ordinary engine."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import context_bench
 from context_bench import evaluate_memory
 from context_bench.core.errors import BadInput
 from context_bench.evaluators import AnswerQuality
-from context_bench.memory import make_memory
+from context_bench.memory import evaluation, make_memory
 from context_bench.metrics import MeanScore, PerQATypeMetric, TokenEfficiencyMetric
 
 CONVERSATIONS = [
@@ -149,3 +153,12 @@ class AsksForMore(Remembers):
 def test_one_that_cannot_be_called_is_refused_before_it_is_told_anything():
     with pytest.raises(BadInput, match=r"query\(question, user\): missing a required argument: 'user'; expected query\(question\)"):
         evaluate_memory([AsksForMore()], CONVERSATIONS, [AnswerQuality()], METRICS, progress=False)
+
+
+def test_type_checkers_see_the_same_signature_at_the_root():
+    def signature(path):
+        functions = (node for node in ast.walk(ast.parse(Path(path).read_text("utf-8"))) if isinstance(node, ast.FunctionDef))
+        function = next(node for node in functions if node.name == "evaluate_memory")
+        return f"{ast.unparse(function.args)} -> {ast.unparse(function.returns)}"
+
+    assert signature(context_bench.__file__) == signature(evaluation.__file__)

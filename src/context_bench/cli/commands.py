@@ -18,7 +18,7 @@ _OWN = {
     "run": Command("context_bench.cli.run:command", "Measure proxies and other systems on datasets, with verdicts."),
     "demo": Command("context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."),
     "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
-    "compare": Command("context_bench.cli.compare:command", "Two runs paired by example, with verdicts."),
+    "compare": Command("context_bench.session.compare_runs:command", "Two runs paired by example, with verdicts."),
     "gate": Command("context_bench.session.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
     "power": Command("context_bench.cli.power:command", "How many examples it takes, what yours can show."),
     "datasets": Command("context_bench.cli.datasets:command", "What there is to measure on."),

@@ -20,7 +20,7 @@ from context_bench.core.records import Usage
 from context_bench.llm import fewshot
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
-from context_bench.llm.weights import FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
+from context_bench.llm.weights import BUNDLED_MODEL, FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
 from context_bench.wire.apis.read import Reply
 from context_bench.wire.request import WireRequest
 
@@ -32,7 +32,6 @@ except ImportError:
 __all__ = ["Embedded", "Timings", "fetch_weights", "find_weights"]
 
 Style = Literal["qa-few-shot", "chat"]
-BUNDLED_MODEL = "smollm2-135m-instruct"
 ANSWER_TOKENS = 32
 #: Characters that the longest token of a vocabulary holds; those in use have at most 128 (a run of blanks or of signs).
 _LONGEST_TOKEN = 128

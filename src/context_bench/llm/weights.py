@@ -47,6 +47,7 @@ SMOLLM2 = Weights(
     98_362_432,
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
+BUNDLED_MODEL = "smollm2-135m-instruct"  # its name in requests and reports
 VARIABLE = "CONTEXT_BENCH_GGUF"
 FETCH = "context-bench model fetch"
 Progress = Callable[[str], None]

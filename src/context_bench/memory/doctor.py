@@ -1,4 +1,4 @@
-"""What a memory can really do, found out with a canary: add, wait, find, delete, gone. What it held before is left alone."""
+"""Find out with a canary what a memory can really do: add, wait, find, delete, gone. What it held before is left alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Recei
 from context_bench.memory.systems.adapting import as_answer
 
 Status = Literal["ok", "warn", "fail", "n/a"]
-
 _K = 10
 _PLACES = ("harbour", "lighthouse", "orchard", "quarry")
 _COLOURS = ("amber", "cobalt", "crimson", "teal")
@@ -60,7 +59,7 @@ class _Checkup:
         return status != "fail"
 
     async def timed(self, name: str, function: Callable[..., Any] | None, *args: Any) -> tuple[Any, float | None]:
-        """What it gives and the seconds it took; a failure is a finding, and then the seconds are `None`."""
+        """Its result and the seconds it took; a failure is a finding, and then the seconds are `None`."""
         started = SYSTEM_CLOCK.monotonic()
         try:
             if function is None:
@@ -77,7 +76,7 @@ class _Checkup:
         return None, None
 
     def offers(self, what: str, name: str) -> bool:
-        """Whether the memory says that it can; if not, that is the finding."""
+        """True if the memory says that it can; if not, that is the finding."""
         if what in self.memory.capabilities:
             return True
         self.tell(name, "n/a", f"the memory does not offer {what}")
@@ -85,7 +84,7 @@ class _Checkup:
 
 
 async def examine(memory: Memory, *, force: bool = False, seconds: float = 60.0) -> list[Finding]:
-    """Whether `memory` does what it says, with a few canaries: add, flush, search, answer, update, delete, namespaces, stats.
+    """True if `memory` does what it says, with a few canaries: add, flush, search, answer, update, delete, namespaces, stats.
 
     It works in a fresh namespace and empties that afterwards. A memory without namespaces gets the canaries beside what it holds; they are
     deleted one by one where it can do that. Where it cannot, `BadInput`, unless `force`: then they stay. Nothing else is ever
@@ -317,7 +316,7 @@ async def _tidied(checkup: _Checkup, *, fresh: bool) -> None:
 
 
 async def _emptied(checkup: _Checkup) -> bool:
-    """Whether its namespace is empty again, or could not be emptied and that was said; not if it offers no emptying."""
+    """True if its namespace is empty again, or could not be emptied and that was said; not if it offers no emptying."""
     forget = method(checkup.memory, "reset", "delete_all")
     if forget is None:
         return False

@@ -15,7 +15,7 @@ from context_bench.core.numbers import real
 from context_bench.core.records import Estimate, EvalRow, Result, SetupRecord
 from context_bench.core.rowfacts import cost_usd, qa_type, score
 from context_bench.core.setups import standing
-from context_bench.memory.cortex.recall import BenchmarkResult, score_question, summarize
+from context_bench.memory.cortex.containment import BenchmarkResult, score_question, summarize
 from context_bench.memory.figures import setup_figures
 from context_bench.reports.answered import Answered
 from context_bench.reports.material import mapping
@@ -106,7 +106,7 @@ def _hits(answered: Answered) -> list[Mapping[str, Any]]:
 
 
 class _Counted:
-    """What rows add up to: questions, failures by what failed, money, scores by type."""
+    """Totals of rows: questions, failures by what failed, money, scores by type."""
 
     def __init__(self) -> None:
         self.questions = self.answered = self.failed = self.timeouts = 0

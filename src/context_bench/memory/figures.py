@@ -1,4 +1,4 @@
-"""What the rows and set-ups of a memory run come to: context, latency, cost of what was used, abstention, harm.
+"""Figures of the rows and set-ups of a memory run: context, latency, cost of what was used, abstention, harm.
 
 Rows say it in scores: those of the evaluators `memory_use`, `retrieval` and `abstention`. Percentiles are by nearest rank, the ⌈p · n⌉-th
 smallest of single calls; the first search of a haystack, which may have to load things, is kept apart.
@@ -27,7 +27,7 @@ SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 @dataclass(slots=True)
 class Use:
-    """How much context, how long, and how many remembered facts went into right answers. A `RowTally`."""
+    """Context, time and remembered facts that went into right answers. A `RowTally`."""
 
     score_field: str
     threshold: float
@@ -246,7 +246,7 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, low: floa
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What a memory changes on the same questions, as shares of those both answered: `harmed` were right without it and are wrong with it,
+    """Effect of a memory on the same questions, as shares of those both answered: `harmed` were right without it and are wrong with it,
     `helped` the other way round.
     """
 

@@ -1,4 +1,4 @@
-"""What must be said above the numbers of a memory run, before anybody quotes them."""
+"""Sentences that stand above the numbers of a memory run, to be read before anybody quotes them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_notes(
 
 
 def dirt_note(dataset: Mapping[str, Any]) -> str | None:
-    """What had to be mended or left out of a dataset, as its manifest counts it; `None` where nothing had to be."""
+    """The faults mended or left out of a dataset, as its manifest counts it; `None` where nothing had to be."""
     dirt = dataset.get("dirt")
     if not isinstance(dirt, Mapping) or not dirt:
         return None
@@ -175,7 +175,7 @@ def _harms(
 def harms(
     found: Mapping[str, Mapping[str, Scored]], roles: Mapping[str, ArmRole], systems: Sequence[str], answers: str, threshold: float
 ) -> list[Harm]:
-    """What each of `systems` changes against the arm without memory; empty without that arm or its answers."""
+    """The effect of each of `systems` against the arm without memory; empty without that arm or its answers."""
     none = of_kind(roles, "none")
     without = found.get(none, {}).get(answers) if none is not None else None
     if none is None or without is None:

@@ -1,4 +1,4 @@
-"""What a memory is to this house: items go in, hits come out, and everything else it can do is optional.
+"""The protocol of a memory: items go in, hits come out, and everything else it can do is optional.
 
 A haystack (one conversation, one user's history) is an example's `group`. Its items travel on every example of the group as one text,
 `packed(items)`, so that a thousand questions share one copy of it.
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a memory said about one item: acknowledged, or why not. `memory_id`: its own name for it, for deleting and updating."""
+    """A memory's reply about one item: acknowledged, or why not. `memory_id`: its own name for it, for deleting and updating."""
 
     item_id: str
     memory_id: str | None = None
@@ -70,7 +70,7 @@ class Hit:
 
 @runtime_checkable
 class Memory(Protocol):
-    """What every adapter makes of the thing it adapts. Methods may be plain or async.
+    """The protocol that every adapter gives the thing it adapts. Methods may be plain or async.
 
     Required: `name`, `capabilities`, `add`, `search`. With `namespaces`: `namespace(name)` gives an isolated twin (same configuration,
     own empty state, safe beside its siblings). Optional: `flush(seconds)` waits until what was added can be found and raises
@@ -97,7 +97,7 @@ def known_until(as_of: str | None) -> str | None:
 
 
 def known_by(time: str | None, until: str | None) -> bool:
-    """Whether what is dated `time` was known then (`until`: of `known_until`). What has no date that can be read always was."""
+    """True if what is dated `time` was known then (`until`: of `known_until`). What has no date that can be read always was."""
     return until is None or time is None or time <= until or not _ISO.match(time)
 
 
@@ -140,12 +140,12 @@ def unpacking(text: str) -> Iterator[Item]:
 
 
 def count_packed(text: str) -> int:
-    """How many items `packed` wrote."""
+    """Count the items that `packed` wrote."""
     return text.count("\n") + 1 if text else 0
 
 
 def dated(text: str, time: str | None) -> str:
-    """What was said, as a reader is shown it: with its date, where one is known and the text does not have it."""
+    """A text as a reader is shown it: with its date, where one is known and the text does not have it."""
     return f"[{time}] {text}" if time and time not in text else text
 
 

@@ -1,4 +1,4 @@
-"""How good a ranking is when it is known which items hold the answer.
+"""Measures of a ranking, given the items that hold the answer.
 
 `gold` are the ids of the evidence, `hits` the ranked hits, best first, each as the set of ids it stands for (a summary or a pair of turns
 stands for several, an invention for none). Every measure is in [0, 1]. Without gold nothing can be said: `BadInput`, never 1.0. An id
@@ -17,6 +17,7 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from context_bench.core.errors import BadInput
+from context_bench.core.text import normalise, tokens
 
 Ids = set[str] | frozenset[str]
 
@@ -90,7 +91,10 @@ def duplicate_share(hits: Sequence[Ids]) -> float:
 
 
 def within(tokens: Iterable[int], budget: int) -> int:
-    """How many first hits fit into `budget` tokens together. The first that does not fit ends the prefix; nothing behind it is moved up."""
+    """Count the first hits that fit into `budget` tokens together.
+
+    The first that does not fit ends the prefix; nothing behind it is moved up.
+    """
     return sum(1 for _ in takewhile(lambda spent: spent <= budget, accumulate(tokens)))
 
 
@@ -101,7 +105,7 @@ def _ideal(hits: int) -> float:
 
 
 def _left(gold: Ids, hits: Sequence[Ids], k: int) -> int:
-    """How many ids of the evidence the first `k` hits do not cover."""
+    """Count the ids of the evidence that the first `k` hits do not cover."""
     if not gold or k < 1:
         _check(gold, k)
     return len(gold.difference(*hits[:k]))
@@ -128,10 +132,8 @@ def _check(gold: Ids, k: int) -> None:
 
 
 # --- official scorers ------------------------------------------------------------------------------------------------------------
-
-
 class LongMemEvalScores(NamedTuple):
-    """What LongMemEval reports of one ranking."""
+    """LongMemEval's measures of one ranking."""
 
     recall_any: float
     recall_all: float
@@ -183,3 +185,33 @@ def official_locomo_recall(evidence: Sequence[str], context: Sequence[str]) -> f
         return sum(one.partition(":")[0][1:] in sessions for one in evidence) / len(evidence)
     found = set(context)
     return sum(one in found for one in evidence) / len(evidence)
+
+
+NEAR = 0.9  # share of common words from which two texts count as the same memory
+LOOKED_AT = 200  # first texts that are compared with one another; more would take quadratic time
+_SHORTEST = 12  # characters of a text whose occurrence in another one means anything
+
+
+def near_duplicates(texts: Sequence[str]) -> float:
+    """The share of texts whose set of words has a Jaccard similarity ≥ `NEAR` with that of an earlier one. 0 of nothing."""
+    bags = [frozenset(tokens(text)) for text in texts[:LOOKED_AT]]
+    again = sum(any(_alike(bag, other) for other in bags[:at]) for at, bag in enumerate(bags))
+    return again / len(bags) if bags else 0.0
+
+
+def echoes(texts: Sequence[str]) -> float:
+    """The share of texts that hold the whole text of another, shorter one: what is left of something recalled and stored again."""
+    plain = [f" {normalise(text)} " for text in texts[:LOOKED_AT]]
+    inside = {text for text in plain if len(text) >= _SHORTEST + 2}
+    return sum(any(len(other) < len(text) and other in text for other in inside) for text in plain) / len(plain) if plain else 0.0
+
+
+def repeats_question(texts: Sequence[str], question: str) -> float:
+    """The share of texts that say the question, and next to nothing beyond it."""
+    asked = frozenset(tokens(question))
+    return sum(_alike(frozenset(tokens(text)), asked) for text in texts) / len(texts) if texts and asked else 0.0
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    both = len(one & other)
+    return both > 0 and both >= NEAR * (len(one) + len(other) - both)

@@ -37,7 +37,7 @@ _JUNK = (
 
 @dataclass(slots=True)
 class _Pass:
-    """What the rows of one system say."""
+    """Figures of the rows of one system."""
 
     use: Use
     declined: Declined
@@ -92,7 +92,7 @@ def _found(material: Material) -> list[Table]:
 
 
 def _needs_sessions(material: Material) -> bool:
-    """Whether some system has scores of sessions only."""
+    """True if some system has scores of sessions only."""
 
     def has(system: str, name: str) -> bool:
         return any(line == system and name in each.scores for (line, _), each in material.found.lines.items())
@@ -151,7 +151,7 @@ def _recall_at(prefix: str, name: str) -> re.Match[str] | None:
 
 
 def _place(name: str) -> tuple[int, int] | None:
-    """Where a score stands in the table; `None` for what gets no column: hit, precision and nDCG are in the data, and say little more."""
+    """The place of a score in the table; `None` for what gets no column: hit, precision and nDCG are in the data, and say little more."""
     if found := _AT_K.fullmatch(name):
         return (("recall", "all").index(found[2]), int(found[3])) if found[2] in ("recall", "all") else None
     if found := _AT_TOKENS.fullmatch(name):
@@ -198,7 +198,7 @@ def _taken(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
 
 
 def _stored(material: Material) -> Table | None:
-    """How fast items went in, and what is kept of them."""
+    """Speed of storing items, and what is kept of them."""
     shown: list[tuple[str, str, Unit | None, str]] = [
         ("ingest_items_per_second", "items/s", "number", "turns put in and waited for, over the time that took"),
         ("ingest_first", "first call, ms", None, "the slowest first call of a haystack, which may have to load things"),
@@ -220,7 +220,7 @@ def _stored(material: Material) -> Table | None:
 
 
 def _spread(material: Material) -> Table | None:
-    """How far repetitions lie apart, by stage."""
+    """Spread of repetitions, by stage."""
     shown: list[tuple[str, str, Unit]] = [
         ("spread_trials", "trials", "count"),
         ("spread_found", "SD of what was found", "score"),
@@ -302,7 +302,7 @@ def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) 
 
 
 def _junk(material: Material) -> Table | None:
-    """What hurts in use: outdated values, repetition, echoes."""
+    """Harm in use: outdated values, repetition, echoes."""
     kept = [each for each in _JUNK if each[0] in material.found.score_names]
     if not kept:
         return None

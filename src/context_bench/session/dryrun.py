@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from heapq import nlargest
 from typing import Any
 
 from context_bench.session.options import RunOptions
@@ -72,24 +70,14 @@ def forecast(options: RunOptions, data: list[Any], arms: list[Any], evaluators: 
 
 def _one(system: Any, example: dict[str, Any], prices: Any) -> tuple[int, float | None]:
     client = getattr(system, "inner", system)
-    if (memory := getattr(client, "memory", None)) is not None and isinstance(example.get("items"), str):
-        if not getattr(memory, "ignores_k", False):
-            example = {**example, "context": _most_found(example["items"], client.k)}
-        client = client.reader
+    if (largest := getattr(client, "largest_request", None)) is not None:  # of a memory: its reader, with the longest hits
+        client, example = largest(example)
     if not hasattr(client, "shaped"):
         return 0, 0.0
     from context_bench.llm.chat import worst_case
 
     request = client.shaped(example)
     return request.tokens(), worst_case(request, prices)
-
-
-@lru_cache(maxsize=4)
-def _most_found(items: str, k: int) -> str:
-    """The longest `k` turns, as a reader would see them: more than any `k` hits that are turns."""
-    from context_bench.memory.protocol import dated, unpacking
-
-    return "\n\n".join(nlargest(k, (dated(item.line, item.time) for item in unpacking(items)), key=len))
 
 
 def _plus(worst: float | None, money: float | None, times: int) -> float | None:

@@ -1,4 +1,4 @@
-"""What contracts are made of: one finding, the running of a list of checks, and the error that tells what they found."""
+"""Parts of contracts: one finding, the running of a list of checks, and the error that tells what they found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
 async def findings(
     make: Callable[[], Any], checks: Iterable[Callable[..., Awaitable[list[str]]]], *given: Any, seconds: float
 ) -> list[Finding]:
-    """What the checks find, each with one of its own that `make()` gives, `given`, and `seconds` of time."""
+    """Run the checks, each with one of its own that `make()` gives, `given`, and `seconds` of time."""
     found: list[Finding] = []
     for check in checks:
         name = check.__name__.lstrip("_")

@@ -1,4 +1,4 @@
-"""What every compressor has to keep to, however well it compresses: run it against your own before you believe its numbers.
+"""Contract of every compressor, however well it compresses: run it against your own before you believe its numbers.
 
 ```python
 def test_my_compressor():
@@ -42,7 +42,7 @@ _ODD_TEXTS = (
 
 
 def check_compressor(make: Callable[[], Any], *, seconds: float = 60.0, huge: int = 200_000) -> list[Finding]:
-    """What the compressor that `make()` gives does wrong; empty = nothing found. `make` is called for every check.
+    """Faults of the compressor that `make()` gives; empty = nothing found. `make` is called for every check.
 
     `seconds` is for each check; `huge`: characters of the largest message that it gets.
     """

@@ -1,4 +1,4 @@
-"""What the hostile provider can do: each case as the bytes it sends, with what a careful client makes of it."""
+"""Cases of the hostile provider: each case as the bytes it sends, with what a careful client makes of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from context_bench.core.records import Usage
 
 
 class Act(Enum):
-    """What is done with a connection besides sending bytes."""
+    """Actions on a connection besides sending bytes."""
 
     TICK = "wait for the provider's tick"
     STALL = "wait for ever"

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from context_bench.core.records import Example
 from context_bench.memory.datasets.recall_lab.language import LANGUAGES, subject_form, unchained, words
-from context_bench.memory.systems.reader import NOT_MENTIONED
+from context_bench.memory.systems.bridge import NOT_MENTIONED
 
 _VALUE = r"[^.,:;!?。，：？！《》«»]+?"
 _HEADING = re.compile(r"\[session [^\]]*\]\s*(\S*)")
@@ -122,7 +122,7 @@ def _understood(code: str, text: str, when: str, by_assistant: bool) -> Told | N
 
 
 class _Answering:
-    """What follows from some statements."""
+    """Conclusions from some statements."""
 
     def __init__(self, code: str, told: Sequence[Told]) -> None:
         self._table, self._code = words(code), code

@@ -1,4 +1,4 @@
-"""What every memory has to keep to, whatever it remembers and how well: run it against your own before you believe its numbers.
+"""Contract of every memory, whatever it remembers and how well: run it against your own before you believe its numbers.
 
 ```python
 def test_my_memory():
@@ -43,7 +43,7 @@ _ODD_TEXTS = (
 
 
 def check_memory(make: Callable[[], Any], *, seconds: float = 60.0) -> list[Finding]:
-    """What the memory that `make()` gives does wrong; empty = nothing found. `make` is called often and gives an empty one each time."""
+    """Faults of the memory that `make()` gives; empty = nothing found. `make` is called often and gives an empty one each time."""
     return run_sync(acheck_memory(make, seconds=seconds))
 
 
@@ -182,7 +182,7 @@ async def _what_is_deleted_is_gone(memory: Memory) -> list[str]:
 
 
 def _keeps(memory: Memory) -> bool:
-    """Whether its entries are the items; a memory that writes its own has ids only on its hits."""
+    """True if its entries are the items; a memory that writes its own has ids only on its hits."""
     return "update" in memory.capabilities
 
 

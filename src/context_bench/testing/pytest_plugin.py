@@ -62,7 +62,7 @@ def context_bench(request: pytest.FixtureRequest, record_property: Any) -> Bench
 
 
 class Bench:
-    """What the fixture gives: `evaluate` to run, `assert_…` to hold the result against a demand."""
+    """Value of the fixture: `evaluate` to run, `assert_…` to hold the result against a demand."""
 
     def __init__(
         self,

@@ -119,5 +119,5 @@ class RuleJudge:
 
 
 def _falls(what: str, text: str, share: float) -> bool:
-    """Whether a text falls into a share of all texts."""
+    """True if a text falls into a share of all texts."""
     return seed_of(what, text) / 2**64 < share

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from context_bench.memory.command.cortex import cortex_compare, cortex_eval
-from context_bench.memory.cortex.tables import THIS_RUN
+from context_bench.memory.cortex.containment import THIS_RUN
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
 RESULT = ["question_id", "question", "ground_truth", "retrieved", "exact_match", "f1_score", "recalled_at_k", "category"]

@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.cortex.recall import (
+from context_bench.memory.cortex.containment import (
     BenchmarkResult,
     BenchmarkSummary,
     best_candidate,
+    compared,
     exact_match,
+    format_category_table,
     format_markdown_table,
+    format_other_categories,
     recall_at_k,
     score_question,
     simple_lower,
@@ -24,8 +27,7 @@ from context_bench.memory.cortex.recall import (
     tokenize,
     word_match,
 )
-from context_bench.memory.cortex.shapes import Pair, read_pairs, shape_of
-from context_bench.memory.cortex.tables import compared, format_category_table, format_other_categories
+from context_bench.memory.cortex.question_sets import Pair, read_pairs, shape_of
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
 

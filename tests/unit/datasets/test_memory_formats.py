@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import iso
 from context_bench.memory.datasets.formats import FORMATS, sniff
 from context_bench.memory.datasets.formats.memoryagentbench import pieces
-from context_bench.memory.datasets.haystacks import Dirt, Document, Haystack, numbered
+from context_bench.memory.datasets.haystacks import Dirt, Document, Haystack, iso, numbered
 from context_bench.memory.protocol import conversation, packed, unpacked
 
 LOCOMO = {

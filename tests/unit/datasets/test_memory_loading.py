@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.datasets import catalogue_names, datasets_known, describe, load
 from context_bench.memory.datasets import load_memory, memory_names, summary_line
-from context_bench.memory.datasets.sources import PUBLISHED
+from context_bench.memory.datasets.published import PUBLISHED
 from context_bench.memory.protocol import conversation, unpacked
 from minihub import MiniHub, MiniRepo, parquet_bytes
 

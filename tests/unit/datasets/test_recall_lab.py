@@ -27,8 +27,8 @@ from context_bench.datasets import datasets_known, describe, load
 from context_bench.datasets.synthetic.words import Draw
 from context_bench.memory.datasets import load_memory
 from context_bench.memory.datasets.recall_lab import LANGUAGES, NAME, TYPES, lab, open_lab
+from context_bench.memory.datasets.recall_lab.lab_plan import Plan
 from context_bench.memory.datasets.recall_lab.language import People, chain, subject_form, unchained, words
-from context_bench.memory.datasets.recall_lab.plan import Plan
 from context_bench.memory.protocol import conversation, unpacked
 
 SMALL = Path(__file__).with_name("recall_lab_small.jsonl")

@@ -13,14 +13,9 @@ from context_bench.evaluators.answer_quality import AnswerQuality
 from context_bench.memory.datasets.recall_lab import LANGUAGES, TYPES, lab
 from context_bench.memory.evaluators.retrieval import Retrieval
 from context_bench.memory.protocol import Item, unpacked
+from context_bench.memory.systems.baselines import FullContext, NoMemory, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25 import BM25
-from context_bench.memory.systems.bridge import Bridge
-from context_bench.memory.systems.full_context import FullContext
-from context_bench.memory.systems.none import NoMemory
-from context_bench.memory.systems.oracle import Oracle
-from context_bench.memory.systems.random_pick import RandomPick
-from context_bench.memory.systems.reader import NOT_MENTIONED
-from context_bench.memory.systems.recency import Recency
+from context_bench.memory.systems.bridge import NOT_MENTIONED, Bridge
 from context_bench.testing.lab_reader import LabReader
 
 MEMORIES = {"none": NoMemory, "random": RandomPick, "recency": Recency, "bm25": BM25, "oracle": Oracle, "full_context": FullContext}

@@ -7,8 +7,8 @@ from importlib.resources import files
 import pytest
 
 from context_bench.core.errors import UnknownName
-from context_bench.memory.cortex.recall import exact_match, token_f1, word_match
-from context_bench.memory.datasets.seed_sets import NAMES, seed_set
+from context_bench.memory.cortex.containment import exact_match, token_f1, word_match
+from context_bench.memory.cortex.question_sets import NAMES, seed_set
 
 CATEGORIES = {
     "locomo": {"single-hop": 3, "multi-hop": 3, "temporal": 4},
@@ -16,7 +16,7 @@ CATEGORIES = {
     "chain-hop": {"1-hop": 2, "2-hop": 2, "3-hop": 1, "4-hop": 1, "5-hop": 1},
 }
 SIZES = {"locomo": (2, 3), "longmemeval": (2, 3), "chain-hop": (2, 10)}
-DATA = tomllib.loads((files("context_bench.memory.datasets") / "seed_sets.toml").read_text("utf-8"))
+DATA = tomllib.loads((files("context_bench.memory.cortex") / "seed_sets.toml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", NAMES)

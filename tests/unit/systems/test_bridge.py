@@ -12,10 +12,9 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Hit, Item, Receipt, conversation, packed
 from context_bench.memory.systems import Bridge, as_memory, make_memory
-from context_bench.memory.systems._granularity import Provenance, joined
-from context_bench.memory.systems._hits import rendered
 from context_bench.memory.systems.bm25 import BM25
-from context_bench.memory.systems.reader import READER_PROMPT
+from context_bench.memory.systems.bridge import READER_PROMPT
+from context_bench.memory.systems.ingest import Provenance, joined, rendered
 from context_bench.systems import OpenAIProxy
 
 TALK = [

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, SystemFailed, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.memory.cortex.recall import Client
+from context_bench.memory.cortex.containment import Client
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
-from context_bench.memory.systems._command_line import Command, Output
-from context_bench.memory.systems.command import CommandClient, CortexClient, from_spec
+from context_bench.memory.systems.command import Command, CommandClient, CortexClient, Output, from_spec
 from context_bench.sandbox import program as _program
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["subprocess_client"]

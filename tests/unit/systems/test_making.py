@@ -23,7 +23,7 @@ def test_every_name_leads_somewhere(name):
 def test_options_and_schemes():
     assert make_memory("recency:n=4").n == 4
     assert make_memory("builtin:random:seed=9").seed == 9
-    assert make_memory("py:context_bench.memory.systems.recency:Recency:n=2").n == 2
+    assert make_memory("py:context_bench.memory.systems.baselines:Recency:n=2").n == 2
     with pytest.raises(UnknownName, match="Did you mean bm25"):
         make_memory("bm52")
     with pytest.raises(BadInput, match="has no option colour"):

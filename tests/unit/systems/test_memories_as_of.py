@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from context_bench.memory.protocol import Item, known_by, known_until
+from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.embedding import Embedding
-from context_bench.memory.systems.full_context import FullContext
 from context_bench.memory.systems.hybrid import Hybrid
-from context_bench.memory.systems.oracle import Oracle
-from context_bench.memory.systems.random_pick import RandomPick
-from context_bench.memory.systems.recency import Recency
 
 TALK = [
     Item("old", "Mara lives in Oslo.", time="2023-05-08T09:00:00"),

@@ -17,15 +17,11 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Item
+from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25 import BM25, _words
 from context_bench.memory.systems.embedding import Embedding
-from context_bench.memory.systems.full_context import FullContext
 from context_bench.memory.systems.hybrid import Hybrid
-from context_bench.memory.systems.oracle import Oracle
-from context_bench.memory.systems.random_pick import RandomPick
-from context_bench.memory.systems.recency import Recency
-from context_bench.memory.systems.summary_anchored import AnchoredSummary, _numbers
-from context_bench.memory.systems.summary_regenerative import RegenerativeSummary
+from context_bench.memory.systems.summary_memory import AnchoredSummary, RegenerativeSummary, _numbers
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.ledger import current_ledger
+from context_bench.memory.cortex.containment import Client, recall_at_k, summarize
 from context_bench.memory.cortex.harness import BenchmarkAborted, random_floor, run_harness
-from context_bench.memory.cortex.recall import Client, recall_at_k, summarize
-from context_bench.memory.cortex.shapes import Pair, read_pairs
+from context_bench.memory.cortex.question_sets import Pair, read_pairs
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["harness"]
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.audit import NEAR, audit
+from context_bench.memory.audit_rules import masked, moment, read_export, value_of
+from context_bench.memory.export_audit import NEAR, audit
 from context_bench.memory.protocol import Item, packed
-from context_bench.memory.systems._exports import moment, read_export
-from context_bench.memory.systems._rules import masked, value_of
 
 MEM0 = {
     "results": [

@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from context_bench.core.errors import BadInput, TimedOut, UnknownName
-from context_bench.memory.ops import DEFAULT, SUITES, run_suites
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import Facts
+from context_bench.memory.ops import DEFAULT, SUITES, SuiteReport, percentile, run_suites
 from context_bench.memory.ops.delete import scanner_works
-from context_bench.memory.ops.report import Sheet, percentile
+from context_bench.memory.ops.suite_workspace import Facts, TimedCaller
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25
 from mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
@@ -301,24 +299,24 @@ async def test_without_a_reader_poison_only_measures():
 async def test_a_lane_gives_up_and_goes_on():
     import threading
 
-    lane, stuck = Lane(0.05), threading.Event()
+    caller, stuck = TimedCaller(0.05), threading.Event()
     with pytest.raises(TimedOut, match=r"wait\(\)"):
-        await lane.call(stuck.wait)
-    assert await lane.call(lambda: 7, seconds=30) == 7
+        await caller.call(stuck.wait)
+    assert await caller.call(lambda: 7, seconds=30) == 7
     stuck.set()
 
     async def own():
         raise TimeoutError("the memory's own")
 
     with pytest.raises(TimeoutError, match="own"):
-        await lane.call(own)
+        await caller.call(own)
     with pytest.raises(TimedOut):
-        await lane.call(lambda: asyncio.sleep(60))
+        await caller.call(lambda: asyncio.sleep(60))
     with pytest.raises(KeyError):
-        await lane.call({}.__getitem__, "x", seconds=30)
+        await caller.call({}.__getitem__, "x", seconds=30)
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await lane.call(next, iter(()), seconds=30)
-    lane.close()
+        await caller.call(next, iter(()), seconds=30)
+    caller.close()
 
 
 def test_the_scanner_finds_what_is_planted():
@@ -326,13 +324,13 @@ def test_the_scanner_finds_what_is_planted():
 
 
 async def test_what_a_probe_raises_is_an_outcome_without_keys():
-    sheet = Sheet("s")
-    async with sheet.guard("a"):
+    report = SuiteReport("s")
+    async with report.guard("a"):
         raise TimedOut("late")
-    async with sheet.guard("b"):
+    async with report.guard("b"):
         raise ValueError("refused sk-abcdefghijklmnopqrst")
-    assert [(probe.name, probe.outcome) for probe in sheet.probes] == [("a", "fail"), ("b", "error")]
-    assert "abcdefgh" not in sheet.probes[1].sentence
+    assert [(probe.name, probe.outcome) for probe in report.probes] == [("a", "fail"), ("b", "error")]
+    assert "abcdefgh" not in report.probes[1].sentence
 
 
 async def test_results_as_rows_and_json():

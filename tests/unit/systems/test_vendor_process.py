@@ -17,8 +17,8 @@ from context_bench.compression.compressors import vendor_process as compressors
 from context_bench.compression.compressors.vendor_process import VendorCompressor
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
-from context_bench.memory.systems import _vendors as memories
-from context_bench.memory.systems._vendors import VendorMemory
+from context_bench.memory.systems import vendor_memory as memories
+from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox import vendors as _vendors
 from context_bench.sandbox.vendors import Vendor, VendorProcess
 

@@ -114,7 +114,8 @@ class Conversing:
 class ThroughProxy(Conversing):
     """A proxy under test. Each probe is one request, in a conversation of its own: the whole session, then the question.
 
-    What became of the part before the point is known once the tap has seen it (`after_capture`). `clean`: how the tap rewrites what it keeps of a
+    What became of the part before the point is known once the tap has seen it (`after_capture`). `clean`: how the
+    tap rewrites what it keeps of a
     body (keys are masked there), so that both sides are compared alike. The other arguments are those of `Conversing`.
     """
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import typer
 
-from context_bench.cli import compare
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.registry import registry
 from context_bench.core.roles import ArmRole
 from context_bench.llm.keyring import key_in
 from context_bench.memory.command import checks as memory_checks
 from context_bench.memory.command import cortex as memory_seed
-from context_bench.session import interrupts, runs
+from context_bench.session import compare_runs, interrupts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
@@ -30,7 +29,7 @@ app = typer.Typer(
 app.command("doctor")(memory_checks.doctor)
 app.command("ops")(memory_checks.ops)
 app.command("audit")(memory_checks.audit)
-app.command("compare")(compare.command)
+app.command("compare")(compare_runs.command)
 app.command("replay", help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.")(
     runs.rescore
 )
@@ -97,7 +96,7 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
 
 
 def _bundled_reader(options: MemoryOptions) -> None:
-    """What is not said otherwise, so that a run on a small machine ends in minutes."""
+    """Defaults for options that are not given, so that a run on a small machine ends in minutes."""
     options.reader = KEEPING
     if "model" not in options.model_fields_set:
         options.model = [_bundled_name()]
@@ -111,12 +110,11 @@ def _bundled_reader(options: MemoryOptions) -> None:
 
 
 def _bundled_name() -> str:
-    """What reports call it: it answers under any name, so it should stand under its own."""
-    from context_bench.cli.demo import MODEL
-    from context_bench.llm.weights import find_weights, is_bundled
+    """The model's name in reports: it answers under any name, so it should stand under its own."""
+    from context_bench.llm.weights import BUNDLED_MODEL, find_weights, is_bundled
 
-    found = find_weights()
-    return MODEL if found is None or is_bundled(found) else found.stem
+    weights = find_weights()
+    return BUNDLED_MODEL if weights is None or is_bundled(weights) else weights.stem
 
 
 def _short(spec: str) -> str:
@@ -191,7 +189,7 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
 
 
 async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
-    """How often the judge accepts answers that are known to be wrong, on questions of this very run."""
+    """Rate at which the judge accepts answers that are known to be wrong, on questions of this very run."""
     from itertools import islice
 
     from context_bench.core.ledger import Ledger, open_ledger
@@ -212,8 +210,8 @@ def _has_evidence(data: list[Any]) -> None:
 
 
 def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
-    """Where there is more than one conversation (or trial of it): each memory has to be separated or emptied, known before it is asked."""
-    from context_bench.memory.systems._fresh import check_separable
+    """Check memories if there are several conversations or trials: each memory has to be separated or emptied, known before it is asked."""
+    from context_bench.memory.systems.memory_specs import check_separable
 
     groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
     if len(groups) * trials > 1:
@@ -236,7 +234,7 @@ def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
 
 
 def _metrics(field: str, trials: int) -> list[str]:
-    """What every memory report has beside the means: by type of question, tokens, declined answers; and how far trials lie apart."""
+    """Tables that every memory report has beside the means: by type of question, tokens, declined answers; and how far trials lie apart."""
     names = ["per_qa_type", "token_efficiency", "memory_cost", "abstention", *(["memory_spread"] if trials > 1 else [])]
     return [f"{name}:score_field={field}" for name in names]
 
@@ -261,7 +259,7 @@ def _known(specs: list[str]) -> None:
 
 def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
     """Memories use the relay, whoever reads. One that calls a model by its own means is seen by a tap before it, a question at a time."""
-    from context_bench.memory.systems.making import calls_models
+    from context_bench.memory.systems.memory_specs import calls_models
 
     at_an_endpoint = options.reader != "none" and not (options.reader or "").startswith("py:")
     relay = options.relay or (options.reader if at_an_endpoint else KEEPING)
@@ -310,7 +308,7 @@ def _role(spec: str, floor: bool) -> ArmRole:
 
 
 def _answering(options: MemoryOptions, reads_at: str | None) -> str:
-    """Who answers, for the report: `sentence` calls no model, whatever --model says."""
+    """Name the reader, for the report: `sentence` calls no model, whatever --model says."""
     return "no reader" if reads_at is None else "no model" if options.reader == "sentence" else options.model[0]
 
 
@@ -319,7 +317,7 @@ def _name(spec: str) -> str:
 
 
 def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limiter: Any) -> Any:
-    """Who answers from what was remembered: the same model, prompt and settings for every memory."""
+    """The reader of what was remembered: the same model, prompt and settings for every memory."""
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy
 

@@ -85,7 +85,7 @@ def audit(
     export: Annotated[Path, typer.Argument(help="What a memory exported: JSON or JSON lines.", metavar="EXPORT")], examples: int, json: bool
 ) -> int:
     """What one's own memory has become: duplicates, contradictions, outdated values, junk, secrets, planted orders. Nothing is sent."""
-    from context_bench.memory.audit import audit as look_through
+    from context_bench.memory.export_audit import audit as look_through
 
     found = look_through(export, examples=examples)
     if json:

@@ -20,8 +20,8 @@ from context_bench.session.flags import own, takes
 from context_bench.session.options import MemoryChecks
 
 if TYPE_CHECKING:
-    from context_bench.memory.cortex.recall import BenchmarkSummary, Client
-    from context_bench.memory.cortex.shapes import Pair
+    from context_bench.memory.cortex.containment import BenchmarkSummary, Client
+    from context_bench.memory.cortex.question_sets import Pair
 
 BENCHMARKS = ("locomo", "longmemeval", "dmr")
 
@@ -127,7 +127,7 @@ def _evaluate(
     if dataset_path is not None and benchmark == "all":
         raise BadInput("--dataset-path needs one --benchmark: a file has the questions of one")
     from context_bench.core.clock import SYSTEM_CLOCK
-    from context_bench.memory.cortex.recall import summaries_json
+    from context_bench.memory.cortex.containment import summaries_json
     from context_bench.memory.systems.command import CommandClient
 
     names = BENCHMARKS if benchmark == "all" else (benchmark,)
@@ -145,10 +145,10 @@ def _evaluate(
 
 def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
     if path is None:
-        from context_bench.memory.datasets.seed_sets import seed_set
+        from context_bench.memory.cortex.question_sets import seed_set
 
         return seed_set(benchmark)
-    from context_bench.memory.cortex.shapes import read_pairs
+    from context_bench.memory.cortex.question_sets import read_pairs
 
     blank: list[str] = []
     try:
@@ -203,8 +203,12 @@ def _floor(benchmark: str, pairs: Sequence[Pair], k: int, accumulate: bool) -> N
 
 
 def _tables(summaries: Sequence[BenchmarkSummary], names: Sequence[str], k: int) -> None:
-    from context_bench.memory.cortex.recall import format_markdown_table, word_match
-    from context_bench.memory.cortex.tables import format_category_table, format_other_categories
+    from context_bench.memory.cortex.containment import (
+        format_category_table,
+        format_markdown_table,
+        format_other_categories,
+        word_match,
+    )
 
     _say("\n" + format_markdown_table(summaries, k))
     for name, summary in zip(names, summaries, strict=True):
@@ -225,7 +229,7 @@ def _compare(
     extra: Sequence[str] | None, baseline: Path, current: Path, output: Path | None, json_file: Path | None, name: str | None
 ) -> None:
     _no_more(extra, "files are named by --baseline and --current")
-    from context_bench.memory.cortex.tables import THIS_RUN, compared
+    from context_bench.memory.cortex.containment import THIS_RUN, compared
 
     found = compared(_json(baseline), _json(current), name or THIS_RUN)
     if found.unstated:

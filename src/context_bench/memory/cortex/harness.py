@@ -19,7 +19,8 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, Stop, SystemFailed, describe
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
 from context_bench.llm.background import run_sync
-from context_bench.memory.cortex.recall import (
+from context_bench.memory.cortex.containment import (
+    BENCHMARKS,
     BenchmarkSummary,
     Client,
     recall_at_k,
@@ -27,8 +28,7 @@ from context_bench.memory.cortex.recall import (
     simple_lower,
     summarize,
 )
-from context_bench.memory.cortex.shapes import Pair
-from context_bench.memory.cortex.tables import BENCHMARKS
+from context_bench.memory.cortex.question_sets import Pair
 
 PER_PAIR, ACCUMULATE = "per-pair-reset", "accumulate"
 
@@ -208,7 +208,7 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a store reaches that knows nothing.
+    """The score that a store reaches without knowing anything.
 
     `recall`: recall at k when k of the items are given back at random, 0 to 1, exact. `everything`: share of the questions for which k is
     not smaller than the number of items, so that whoever gives everything back is right.

@@ -8,23 +8,22 @@ load_memory("./my_history.jsonl")
 
 from __future__ import annotations
 
-from context_bench.memory.datasets.histories import (
-    conversations,
-    locomo,
-    longmemeval,
-    sample_search_pool,
-    split_conversations,
-)
-from context_bench.memory.datasets.loading import (
+from context_bench.memory.datasets.memory_data import (
     FILES,
+    Mode,
     about_memory,
+    conversations,
+    in_mode,
     is_memory,
     load_memory,
+    locomo,
+    longmemeval,
     memory_examples,
     memory_names,
+    sample_search_pool,
+    split_conversations,
     summary_line,
 )
-from context_bench.memory.datasets.modes import Mode, in_mode
 
 __all__ = [
     "FILES",

@@ -1,4 +1,8 @@
-"""What every format is read into: haystacks with questions, and a count of what was wrong with the data on the way."""
+"""The records that every format is read into, and helpers to read fields, ids and dates.
+
+`Dirt` counts faults of the data that were mended or left out. Dates are read in the notations that published conversations use, as ISO
+8601 with the time of day.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -62,7 +67,7 @@ class Document:
 
 @dataclass(slots=True)
 class Dirt:
-    """What was mended, left out or found missing while reading: words → how often."""
+    """Faults that were mended, left out or found missing while reading: words → how often."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -74,17 +79,20 @@ class Dirt:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A published shape. `sniff` says whether a document has it, `read` makes haystacks of documents in order or raises `BadInput`."""
+    """A published shape of memory data.
+
+    `sniff(document)`: true for a document of this shape. `read` turns documents into haystacks, in order, or raises `BadInput`.
+    `rank`: formats are tried from the lowest up; the general one has the highest.
+    """
 
     name: str
     shape: str
     sniff: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Iterable[Document], Dirt], Iterator[Haystack]]
+    rank: int = 50
 
 
 # --- fields ---
-
-
 def text_of(value: Any, where: str, *names: str) -> str:
     """The first of the named fields that is there, as text; "" if none is. Numbers are read as their digits."""
     for name in names:
@@ -100,7 +108,7 @@ def text_of(value: Any, where: str, *names: str) -> str:
 
 
 def said_in(value: Any, where: str, dirt: Dirt, *names: str) -> str:
-    """What a turn says, of the named fields, without white space around it; a turn that says nothing is counted: it is to be left out."""
+    """The text of a turn, from the named fields, without white space around it; an empty one is counted: it is to be left out."""
     said = text_of(value, where, *names).strip()
     if not said:
         dirt.add("empty turns left out")
@@ -157,7 +165,7 @@ def answers_of(value: Any, dirt: Dirt, where: str) -> tuple[str, ...]:
 
 
 def kind(value: Any) -> str:
-    """What a value is, for messages."""
+    """Name the type of a value, for messages."""
     names: dict[type, str] = {dict: "an object", list: "a list", str: "text", type(None): "null", bool: "true or false"}
     return names.get(type(value), repr(value)[:40])
 
@@ -200,3 +208,66 @@ def numbered(keys: Iterable[Any], pattern: str) -> list[tuple[int, str]]:
     """(number, key) of the keys that match, by number: 2 comes before 10."""
     found = [(match[1], key) for key in keys if isinstance(key, str) and (match := re.fullmatch(pattern, key, re.ASCII))]
     return sorted((int(number), key) for number, key in found if len(number) < 10)
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>[ap]\.?m\.?)?"
+_MONTH = r"(?P<month>[a-z]{3,9})\.?"
+_YEAR = r"(?P<year>\d{4})"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_FORMS = [
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        # 2023/05/20 (Sat) 02:21
+        rf"'?{_YEAR}[-/](?P<month>\d{{1,2}})[-/]{_DAY}(?:\s*\([a-z]+\))?(?:[t\s]\s*{_CLOCK})?'?(?:\s*\(?[a-z]+\)?)?",
+        rf"{_CLOCK}\s+on\s+{_DAY}\s+{_MONTH},?\s+{_YEAR}",  # 1:56 pm on 8 May, 2023
+        rf"{_MONTH}[-\s]{_DAY},?[-\s]+{_YEAR}(?:,?\s+{_CLOCK})?",  # March-15-2024
+        rf"{_DAY}\s+{_MONTH},?\s+{_YEAR}(?:,?\s+{_CLOCK})?",  # 8 May, 2023
+    )
+]
+
+
+def iso(text: str) -> str | None:
+    """ISO 8601 of a date, with its time of day if it has one; `None` for what is no date.
+
+    >>> iso("1:56 pm on 8 May, 2023"), iso("2023/05/20 (Sat) 02:21"), iso("March-15-2024")
+    ('2023-05-08T13:56:00', '2023-05-20T02:21:00', '2024-03-15')
+    """
+    plain = " ".join(text.split())
+    if re.match(r"\d{4}-\d{2}-\d{2}", plain, re.ASCII):
+        try:
+            found = datetime.fromisoformat(plain)
+        except ValueError:
+            pass
+        else:
+            return found.isoformat() if len(plain) > len("2023-05-20") else found.date().isoformat()
+    for form in _FORMS:
+        if match := form.fullmatch(plain):
+            return _made({name: value for name, value in match.groupdict().items() if value})
+    return None
+
+
+def _made(parts: dict[str, str]) -> str | None:
+    month = parts["month"]
+    number = int(month) if month.isdigit() else _MONTHS.index(month[:3].lower()) + 1 if month[:3].lower() in _MONTHS else 0
+    hour, half = int(parts.get("hour", 0)), parts.get("half", "").lower()[:1]
+    if half and not 1 <= hour <= 12:
+        return None
+    hour = hour % 12 + 12 * (half == "p") if half else hour
+    try:
+        found = datetime(int(parts["year"]), number, int(parts["day"]), hour, int(parts.get("minute", 0)), int(parts.get("second", 0)))
+    except ValueError:
+        return None
+    return found.isoformat() if "hour" in parts else found.date().isoformat()
+
+
+def when(value: Any, dirt: Dirt, what: str = "dates") -> str | None:
+    """A date as ISO 8601, or in the source's own words where they cannot be read (counted), or `None` where there is none (counted)."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or str(value).strip() in ("", "?"):
+        dirt.add(f"{what} missing")
+        return None
+    found = iso(str(value))
+    if found is None:
+        dirt.add(f"{what} that could not be read")
+        return " ".join(str(value).split())
+    return found

@@ -73,7 +73,7 @@ class FalseMemoryRate(YesNoJudge):
 
 
 def conversation_of(example: Example) -> str:
-    """What was said, as text: `turns` as `ROLE: text` lines (texts as they are), else `context`."""
+    """The conversation as text: `turns` as `ROLE: text` lines (texts as they are), else `context`."""
     turns = example.get("turns")
     if isinstance(turns, list | tuple) and turns:
         return "\n".join(_line(turn) for turn in turns)

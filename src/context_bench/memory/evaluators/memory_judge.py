@@ -71,7 +71,7 @@ class MemoryJudge(YesNoJudge):
         return fenced(PROMPT, question=question, answer=gold, response=response_of(processed))
 
     def _certain(self, original: Example, processed: Example) -> float | None:
-        """What can be said without asking."""
+        """Decide the cases that need no judge."""
         if not response_of(processed).strip():
             return 0.0
         return None if golds(original) else 0.5

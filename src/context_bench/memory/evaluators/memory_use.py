@@ -1,4 +1,4 @@
-"""What a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of it is junk."""
+"""Measure what a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of it is junk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 from context_bench.core.numbers import real
 from context_bench.core.records import Example
 from context_bench.core.tokens import count_tokens
-from context_bench.memory.junk import echoes, near_duplicates, repeats_question
 from context_bench.memory.protocol import dated, unpacking
-from context_bench.memory.ranking import duplicate_share
+from context_bench.memory.ranking import duplicate_share, echoes, near_duplicates, repeats_question
 
 _TOLD = ("retrieved_tokens", "search_seconds", "answer_seconds", "overhead_seconds")
 

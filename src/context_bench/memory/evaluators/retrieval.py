@@ -1,4 +1,4 @@
-"""What a memory found against the evidence of the question."""
+"""Score what a memory found against the evidence of the question."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Retrieval:
         self.fields = tuple(dict.fromkeys([*names, *sessions, "evidence_recall", "evidence_items", "evidence_found"]))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the numbers depend on."""
+        """Everything the numbers depend on."""
         return {"class": "Retrieval", "version": self.version, "ks": list(self.ks), "budgets": list(self.budgets)}
 
     def applies(self, example: Example, output: Example) -> bool:
@@ -95,7 +95,7 @@ _AT_K_ITEMS = ("precision", "precision_of_returned")
 
 
 def why_not(example: Example, output: Example) -> str | None:
-    """Why a row has no retrieval scores, as a report counts it; `None` if it has."""
+    """The reason for which a row has no retrieval scores, as a report counts it; `None` if it has."""
     if not isinstance(output.get("hits"), list):
         return "the system searches nothing that could be seen"
     if not _strings(example.get("evidence")) and not _strings(example.get("evidence_sessions")):
@@ -131,7 +131,7 @@ class _Sought:
 
 
 def _whole_sessions(output: Example, session_of: Mapping[str, str], sizes: Mapping[str, int]) -> bool:
-    """Whether the memory's items were sessions: as it says, or by a hit that has all turns of a long one."""
+    """True if the memory's items were sessions: as it says, or by a hit that has all turns of a long one."""
     said = output.get("granularity")
     if isinstance(said, str):
         return said == "session"

@@ -1,4 +1,4 @@
-"""What a memory's answers take: context, seconds, and the price of what was used."""
+"""Cost of a memory's answers: context, seconds, and the price of what was used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far repeated runs of a memory lie apart, and at which stage that comes about."""
+"""Spread of repeated runs of a memory, and the stage at which it arises."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MemorySpread:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What one trial came to on one question."""
+    """Result of one trial on one question."""
 
     trial: int
     value: float | None
@@ -90,7 +90,7 @@ def _between(questions: Sequence[Sequence[tuple[int, float | None]]]) -> float |
 
 
 def _left(questions: Sequence[Sequence[_Trial]], same: Callable[[_Trial], str | None]) -> float | None:
-    """What of the mean's standard deviation comes from questions whose trials were alike up to here."""
+    """The part of the mean's standard deviation that comes from questions whose trials were alike up to here."""
     squares, freedom = 0.0, 0
     for each in questions:
         groups: dict[str, list[float]] = {}

@@ -40,7 +40,7 @@ def _die_soon(seconds: float) -> None:
 
 
 async def _store(order: dict[str, Any]) -> None:
-    from context_bench.memory.systems.making import make_memory
+    from context_bench.memory.systems.memory_specs import make_memory
 
     memory = make_memory(order["spec"])
     if order["namespace"] is not None:
@@ -79,7 +79,7 @@ def _carry_out(order: dict[str, Any]) -> None:
 def main() -> None:
     """Until standard input ends."""
     import context_bench.memory.systems.bm25
-    import context_bench.memory.systems.making  # noqa: F401 - once, and not in every child
+    import context_bench.memory.systems.memory_specs  # noqa: F401 - once, and not in every child
 
     for line in sys.stdin:
         order = json.loads(line)

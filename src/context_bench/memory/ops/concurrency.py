@@ -14,10 +14,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from context_bench.memory.ops._calls import Lane
-from context_bench.memory.ops._facts import whole
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, percentile, share
+from context_bench.memory.ops import SuiteReport, percentile, share
+from context_bench.memory.ops.suite_workspace import SuiteWorkspace, TimedCaller, whole
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
 WRITERS, READERS = 4, 2
@@ -38,7 +36,7 @@ class _Note:
 
 @dataclass(slots=True)
 class _Kept:
-    """What came of a series: the acknowledged notes in order, and the receipts."""
+    """Result of a series: the acknowledged notes in order, and the receipts."""
 
     notes: list[_Note] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
@@ -47,7 +45,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _State:
-    """What the memory gives back at the end."""
+    """The notes that the memory gives back at the end."""
 
     lost: list[str] = field(default_factory=list)
     duplicated: list[str] = field(default_factory=list)
@@ -58,7 +56,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Seen:
-    """What readers saw meanwhile."""
+    """The notes that readers saw meanwhile."""
 
     searches: int = 0
     delays: list[float] = field(default_factory=list)
@@ -67,58 +65,60 @@ class _Seen:
     torn: list[str] = field(default_factory=list)
 
 
-async def probe(room: Room, sheet: Sheet) -> None:
+async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """One writer alone; then all of them with readers; then the state; then updates."""
-    room.needs("search")
-    memory = await room.place()
-    each = room.times(_EACH, 3)
-    alone, kept = _series(room, "solo", each), [_series(room, f"writer{number}", each) for number in range(WRITERS)]
+    workspace.needs("search")
+    memory = await workspace.place()
+    each = workspace.times(_EACH, 3)
+    alone, kept = _series(workspace, "solo", each), [_series(workspace, f"writer{number}", each) for number in range(WRITERS)]
     single = _Kept()
-    await _write(room, memory, alone, single, Lane(room.deadline))
-    await room.flush(memory)
-    before = await _state(room, memory, [single])
+    await _write(workspace, memory, alone, single, TimedCaller(workspace.deadline))
+    await workspace.flush(memory)
+    before = await _state(workspace, memory, [single])
     done = [_Kept() for _ in kept]
     seen = _Seen()
-    await _together(room, memory, kept, done, seen)
-    await room.flush(memory)
-    _judged(sheet, before, await _state(room, memory, done), single, done)
-    _watched(sheet, seen, before, single)
-    async with sheet.guard("last update stays"):
-        await _updates(room, sheet, memory)
+    await _together(workspace, memory, kept, done, seen)
+    await workspace.flush(memory)
+    _judged(report, before, await _state(workspace, memory, done), single, done)
+    _watched(report, seen, before, single)
+    async with report.guard("last update stays"):
+        await _updates(workspace, report, memory)
 
 
 # --- writing ---
 
 
-def _series(room: Room, writer: str, number: int) -> list[_Note]:
+def _series(workspace: SuiteWorkspace, writer: str, number: int) -> list[_Note]:
     notes = []
     for count in range(1, number + 1):
-        word = room.facts.word()
+        word = workspace.facts.word()
         text = f"Logbook of {writer}, entry {word}: begun by the harbour at dawn and finished at the mill, sealed {word[::-1]}."
         notes.append(_Note(writer, count, Item(f"{writer}-{count}", text, time=f"2024-05-01T00:{count // 60:02}:{count % 60:02}"), word))
     return notes
 
 
-async def _write(room: Room, memory: Memory, notes: Sequence[_Note], kept: _Kept, lane: Lane) -> None:
+async def _write(workspace: SuiteWorkspace, memory: Memory, notes: Sequence[_Note], kept: _Kept, caller: TimedCaller) -> None:
     try:
         for note in notes:
-            (receipt,) = await room.add(memory, [note.item], lane)
+            (receipt,) = await workspace.add(memory, [note.item], caller)
             if receipt.error is not None:
                 kept.refused.append(f"{note.item.id}: {receipt.error}")
                 continue
             kept.receipts.append(receipt)
             kept.notes.append(note)
     finally:
-        lane.close()
+        caller.close()
 
 
-async def _together(room: Room, memory: Memory, notes: Sequence[Sequence[_Note]], done: Sequence[_Kept], seen: _Seen) -> None:
+async def _together(
+    workspace: SuiteWorkspace, memory: Memory, notes: Sequence[Sequence[_Note]], done: Sequence[_Kept], seen: _Seen
+) -> None:
     over = asyncio.Event()
-    readers = [asyncio.create_task(_read(room, memory, number, done, seen, over)) for number in range(READERS)]
+    readers = [asyncio.create_task(_read(workspace, memory, number, done, seen, over)) for number in range(READERS)]
     try:
         async with asyncio.TaskGroup() as writers:
             for series, kept in zip(notes, done, strict=True):
-                writers.create_task(_write(room, memory, series, kept, Lane(room.deadline)))
+                writers.create_task(_write(workspace, memory, series, kept, TimedCaller(workspace.deadline)))
     except ExceptionGroup as several:  # one of them says enough
         raise several.exceptions[0] from None
     finally:
@@ -126,55 +126,55 @@ async def _together(room: Room, memory: Memory, notes: Sequence[Sequence[_Note]]
         await asyncio.gather(*readers)
 
 
-async def _read(room: Room, memory: Memory, number: int, done: Sequence[_Kept], seen: _Seen, over: asyncio.Event) -> None:
+async def _read(workspace: SuiteWorkspace, memory: Memory, number: int, done: Sequence[_Kept], seen: _Seen, over: asyncio.Event) -> None:
     """Ask for what was acknowledged last, until the writers are done."""
-    lane, pick = Lane(room.deadline), random.Random(f"{room.seed}/{number}")
+    caller, pick = TimedCaller(workspace.deadline), random.Random(f"{workspace.seed}/{number}")
     try:
         while not over.is_set():
             series = pick.choice(done).notes
             if not series:
-                await room.clock.sleep(0.001)
+                await workspace.clock.sleep(0.001)
                 continue
             at = len(series) - 1
-            await _look(room, memory, series[at], series[at - 1] if at else None, seen, lane)
+            await _look(workspace, memory, series[at], series[at - 1] if at else None, seen, caller)
     except Exception as error:  # told as something seen, or the writers' own findings would be lost
         seen.unseen.append(f"a search failed: {type(error).__name__}: {error}")
     finally:
-        lane.close()
+        caller.close()
 
 
-async def _look(room: Room, memory: Memory, note: _Note, earlier: _Note | None, seen: _Seen, lane: Lane) -> None:
-    begun = room.clock.monotonic()
+async def _look(workspace: SuiteWorkspace, memory: Memory, note: _Note, earlier: _Note | None, seen: _Seen, caller: TimedCaller) -> None:
+    begun = workspace.clock.monotonic()
     while True:
-        hits = await room.search(memory, note.item.text, lane=lane)
+        hits = await workspace.search(memory, note.item.text, caller=caller)
         seen.searches += 1
         mine = [hit for hit in hits if note.word in hit.text]
-        after = room.clock.monotonic() - begun
+        after = workspace.clock.monotonic() - begun
         if mine:
             seen.delays.append(after)
             break
         if after > _VISIBLE:
             seen.unseen.append(f"{note.item.id} was not found {_VISIBLE:g} s after its acknowledgement")
             return
-        await room.clock.sleep(0.002)
+        await workspace.clock.sleep(0.002)
     if not whole(note.item.text, mine):
         seen.torn.append(f"{note.item.id} was found as {mine[0].text!r}")
     if earlier is not None:
         seen.searches += 1
-        if not any(earlier.word in hit.text for hit in await room.search(memory, earlier.item.text, lane=lane)):
+        if not any(earlier.word in hit.text for hit in await workspace.search(memory, earlier.item.text, caller=caller)):
             seen.backwards.append(f"{note.item.id} was found and {earlier.item.id}, acknowledged before it, was not")
 
 
 # --- judging ---
 
 
-async def _state(room: Room, memory: Memory, kept: Sequence[_Kept]) -> _State:
+async def _state(workspace: SuiteWorkspace, memory: Memory, kept: Sequence[_Kept]) -> _State:
     state = _State()
     for series in kept:
         for note, receipt in zip(series.notes, series.receipts, strict=True):
-            _one(note, receipt, await room.search(memory, note.item.text), state)
+            _one(note, receipt, await workspace.search(memory, note.item.text), state)
         if series.notes:
-            await _order(room, memory, series, state)
+            await _order(workspace, memory, series, state)
     return state
 
 
@@ -194,22 +194,22 @@ def _one(note: _Note, receipt: Receipt, hits: Sequence[Hit], state: _State) -> N
         state.mixed.append(f"{name} has the receipt {receipt.memory_id!r}; found as {sorted(named)}, of {sorted(sources)}")
 
 
-async def _order(room: Room, memory: Memory, series: _Kept, state: _State) -> None:
+async def _order(workspace: SuiteWorkspace, memory: Memory, series: _Kept, state: _State) -> None:
     """Ask for the whole series in words that fit each of it alike: the order in which one memory shows what ties."""
     writer = series.notes[0].writer
-    hits = await room.search(memory, f"Logbook of {writer}", 8 * len(series.notes))
+    hits = await workspace.search(memory, f"Logbook of {writer}", 8 * len(series.notes))
     numbers = [note.number for hit in hits for note in series.notes if note.word in hit.text]
     if numbers != sorted(numbers):
         state.shuffled.append(f"{writer}: {numbers}")
 
 
-def _judged(sheet: Sheet, before: _State, after: _State, single: _Kept, done: Sequence[_Kept]) -> None:
+def _judged(report: SuiteReport, before: _State, after: _State, single: _Kept, done: Sequence[_Kept]) -> None:
     acknowledged = sum(len(kept.notes) for kept in done)
     refused = [text for kept in done for text in kept.refused]
     numbers = {"writers": WRITERS, "acknowledged": acknowledged, "refused": len(refused)}
     control = bool(single.notes) and not before.lost
     proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
-    sheet.test(
+    report.test(
         "lost",
         not after.lost,
         f"{len(after.lost)} of {acknowledged} acknowledged are not found",
@@ -224,13 +224,13 @@ def _judged(sheet: Sheet, before: _State, after: _State, single: _Kept, done: Se
         ("receipts", "are not what their receipt names", after.mixed, before.mixed),
     ):
         if already:
-            sheet.without(name, f"so it is with one writer alone: {already[0]}")
+            report.without(name, f"so it is with one writer alone: {already[0]}")
             continue
-        sheet.test(name, not wrong, f"{len(wrong)} of {acknowledged} {what}", {name: len(wrong)}, wrong, control=control, proof=proof)
+        report.test(name, not wrong, f"{len(wrong)} of {acknowledged} {what}", {name: len(wrong)}, wrong, control=control, proof=proof)
     if before.shuffled:
-        sheet.without("order", "one writer's series alone does not come back in the order of its writing")
+        report.without("order", "one writer's series alone does not come back in the order of its writing")
     else:
-        sheet.test(
+        report.test(
             "order",
             not after.shuffled,
             f"{len(after.shuffled)} of {WRITERS} series come back in another order than that of their writing",
@@ -241,7 +241,7 @@ def _judged(sheet: Sheet, before: _State, after: _State, single: _Kept, done: Se
         )
 
 
-def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
+def _watched(report: SuiteReport, seen: _Seen, before: _State, single: _Kept) -> None:
     found = len(seen.delays)
     control = bool(single.notes) and not before.lost
     proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
@@ -251,7 +251,7 @@ def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
         "found": found,
         **{f"delay_p{round(100 * of)}": percentile(seen.delays, of) for of in (0.5, 0.95, 0.99)},
     }
-    sheet.test(
+    report.test(
         "visible",
         not seen.unseen,
         f"{len(seen.unseen)} times something acknowledged was not found within {_VISIBLE:g} s by a reader",
@@ -260,7 +260,7 @@ def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
         control=control,
         proof=proof,
     )
-    sheet.test(
+    report.test(
         "order of appearance",
         not seen.backwards,
         f"{len(seen.backwards)} times something was found before what had been acknowledged earlier",
@@ -270,10 +270,10 @@ def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
         proof=proof,
     )
     if before.torn:
-        sheet.without("torn while writing", "one writer's notes alone do not come back whole")
+        report.without("torn while writing", "one writer's notes alone do not come back whole")
     else:
         wrong = seen.torn
-        sheet.test(
+        report.test(
             "torn while writing",
             not wrong,
             f"{len(wrong)} of {found} were not found whole",
@@ -287,33 +287,33 @@ def _watched(sheet: Sheet, seen: _Seen, before: _State, single: _Kept) -> None:
 # --- updates ---
 
 
-async def _updates(room: Room, sheet: Sheet, memory: Memory) -> None:
+async def _updates(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory) -> None:
     """Every writer changes a thing of its own again and again: the last change stays."""
-    if not room.has("update"):
+    if not workspace.has("update"):
         raise NotSupported("the memory does not offer update")
-    facts = room.facts.facts(WRITERS)
-    receipts = await room.store(memory, [fact.item() for fact in facts])
-    words = [[room.facts.word() for _ in range(_UPDATES)] for _ in facts]
-    before = await room.found(memory, facts)
-    names = [(await room.ids_of(memory, receipt, fact.text, fact.word))[0] for fact, receipt in zip(facts, receipts, strict=True)]
+    facts = workspace.facts.facts(WRITERS)
+    receipts = await workspace.store(memory, [fact.item() for fact in facts])
+    words = [[workspace.facts.word() for _ in range(_UPDATES)] for _ in facts]
+    before = await workspace.found(memory, facts)
+    names = [(await workspace.ids_of(memory, receipt, fact.text, fact.word))[0] for fact, receipt in zip(facts, receipts, strict=True)]
 
     async def change(number: int) -> None:
-        lane = Lane(room.deadline)
+        caller = TimedCaller(workspace.deadline)
         try:
             for word in words[number]:
-                await lane.call(getattr(memory, "update"), names[number], facts[number].told(word))  # noqa: B009
+                await caller.call(getattr(memory, "update"), names[number], facts[number].told(word))  # noqa: B009
         finally:
-            lane.close()
+            caller.close()
 
     await asyncio.gather(*(change(number) for number in range(len(facts))))
-    await room.flush(memory)
+    await workspace.flush(memory)
     wrong = []
     for fact, told in zip(facts, words, strict=True):
-        hits = await room.search(memory, fact.question)
+        hits = await workspace.search(memory, fact.question)
         now = [word for word in (fact.word, *told) if any(word in hit.text.lower() for hit in hits)]
         if now != told[-1:]:
             wrong.append(f"{fact.question} last told {told[-1]!r}, found {now}")
-    sheet.test(
+    report.test(
         "last update stays",
         not wrong,
         f"{len(wrong)} of {len(facts)} things do not say what they were last changed to",

@@ -1,4 +1,4 @@
-"""What was acknowledged survives kill -9.
+"""Test that acknowledged items survive kill -9.
 
 A child process stores items one by one and kills itself in the instruction after the n-th acknowledgement, for many n; then the memory is
 opened here and all that was acknowledged is looked up by its exact text. Kills at random moments find little: what acknowledges before
@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.errors import SystemFailed, TimedOut
-from context_bench.memory.ops._facts import whole
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import SuiteReport, share
+from context_bench.memory.ops.suite_workspace import SuiteWorkspace, whole
 from context_bench.memory.protocol import Item, Memory, NotSupported
 
 _KILLS, _LATER = 12, 4  # right after an acknowledgement; a moment after one
@@ -32,7 +31,7 @@ _START = 30.0  # seconds in which a child gets going, beside the deadline of its
 
 @dataclass(slots=True)
 class _Ended:
-    """How a child ended and what it had been told was stored."""
+    """The end of a child, and the items that were acknowledged to it."""
 
     status: int
     acknowledged: list[str]
@@ -42,7 +41,7 @@ class _Ended:
 
 @dataclass(slots=True)
 class _Lost:
-    """What is missing or broken after some kills."""
+    """Items missing or broken after some kills."""
 
     kills: int = 0
     acknowledged: int = 0
@@ -50,74 +49,74 @@ class _Lost:
     torn: list[str] = field(default_factory=list)
 
 
-async def probe(room: Room, sheet: Sheet) -> None:
+async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """One child that ends well, many that are killed."""
-    room.needs("search", "persistent")
+    workspace.needs("search", "persistent")
     if not hasattr(os, "fork"):
         raise NotSupported("this system cannot fork processes")
-    if room.spec is None:
+    if workspace.spec is None:
         raise NotSupported("a child process needs a spec to make the memory from, and this memory was given as an object")
-    pick = random.Random(f"crash/{room.seed}")
-    await room.close()  # the children have the store for themselves; some stores allow but one process
-    async with _Nursery(room) as nursery:
-        control, intact = await _ended_well(room, nursery)
+    pick = random.Random(f"crash/{workspace.seed}")
+    await workspace.close()  # the children have the store for themselves; some stores allow but one process
+    async with _Nursery(workspace) as nursery:
+        control, intact = await _ended_well(workspace, nursery)
         for name, kills, delays in (
-            ("killed after an acknowledgement", room.times(_KILLS), (0.0,)),
-            ("killed while writing", room.times(_LATER, 1), (0.001, 0.003, 0.006, 0.01)),
+            ("killed after an acknowledgement", workspace.times(_KILLS), (0.0,)),
+            ("killed while writing", workspace.times(_LATER, 1), (0.001, 0.003, 0.006, 0.01)),
         ):
-            async with sheet.guard(name):
+            async with report.guard(name):
                 lost = _Lost()
                 for _ in range(kills):
-                    items = _items(room)
-                    await _killed(room, nursery, items, pick.randint(1, len(items) - 2), pick.choice(delays), lost)
-                _told(sheet, name, lost, control, intact)
-    await room.enter()
+                    items = _items(workspace)
+                    await _killed(workspace, nursery, items, pick.randint(1, len(items) - 2), pick.choice(delays), lost)
+                _told(report, name, lost, control, intact)
+    await workspace.enter()
 
 
-def _items(room: Room) -> list[Item]:
+def _items(workspace: SuiteWorkspace) -> list[Item]:
     return [
-        room.handed(Item(room.facts.word(), room.facts.long(600, room.facts.word(), room.facts.word())))
-        for _ in range(max(4, room.times(_ITEMS)))
+        workspace.handed(Item(workspace.facts.word(), workspace.facts.long(600, workspace.facts.word(), workspace.facts.word())))
+        for _ in range(max(4, workspace.times(_ITEMS)))
     ]
 
 
-async def _ended_well(room: Room, nursery: _Nursery) -> tuple[str, bool | None]:
-    """What a child that is not killed leaves behind: what is wrong with it ("" = nothing), and whether texts come back whole."""
-    items, lost = _items(room)[:4], _Lost()
+async def _ended_well(workspace: SuiteWorkspace, nursery: _Nursery) -> tuple[str, bool | None]:
+    """Examine what a child that is not killed leaves behind: what is wrong with it ("" = nothing), and whether texts come back whole."""
+    items, lost = _items(workspace)[:4], _Lost()
     ended = await nursery.run(items, 0, 0.0, "well")
     if ended.status != 0:
         return f"a child that is not killed ended with status {ended.status}: {ended.errors or 'no message'}", None
     if not ended.acknowledged:
         return "a child that is not killed got nothing acknowledged", None
-    await _looked_up(room, items, ended, "well", lost)
+    await _looked_up(workspace, items, ended, "well", lost)
     return "; ".join(lost.missing[:1]), not lost.torn
 
 
-async def _killed(room: Room, nursery: _Nursery, items: Sequence[Item], after: int, delay: float, lost: _Lost) -> None:
-    label = f"kill{room.facts.word()}"
+async def _killed(workspace: SuiteWorkspace, nursery: _Nursery, items: Sequence[Item], after: int, delay: float, lost: _Lost) -> None:
+    label = f"kill{workspace.facts.word()}"
     ended = await nursery.run(items, after, delay, label)
     if ended.status != -signal.SIGKILL:
         raise RuntimeError(f"the child ended with status {ended.status} before it could be killed: {ended.errors or 'no message'}")
     lost.kills += 1
     lost.acknowledged += len(ended.acknowledged)
-    await _looked_up(room, items, ended, label, lost)
+    await _looked_up(workspace, items, ended, label, lost)
 
 
-async def _looked_up(room: Room, items: Sequence[Item], ended: _Ended, label: str, lost: _Lost) -> None:
-    await room.enter()
+async def _looked_up(workspace: SuiteWorkspace, items: Sequence[Item], ended: _Ended, label: str, lost: _Lost) -> None:
+    await workspace.enter()
     try:
-        memory: Memory = await room.place(label)
-        room.note(ended.memory_ids)
+        memory: Memory = await workspace.place(label)
+        workspace.note(ended.memory_ids)
         for item in items[: len(ended.acknowledged) + 2]:  # more cannot have been begun
             head, tail = _ends(item)
-            hits = [hit for hit in await room.search(memory, item.text) if head in hit.text or tail in hit.text]
-            room.note(hit.memory_id for hit in hits)
+            hits = [hit for hit in await workspace.search(memory, item.text) if head in hit.text or tail in hit.text]
+            workspace.note(hit.memory_id for hit in hits)
             if not hits and item.id in ended.acknowledged:
                 lost.missing.append(f"item {items.index(item) + 1} of {len(ended.acknowledged)} acknowledged is gone")
             elif hits and not whole(item.text, hits):
                 lost.torn.append(f"item {items.index(item) + 1} came back as {hits[0].text!r}")
     finally:
-        await room.close()
+        await workspace.close()
 
 
 def _ends(item: Item) -> tuple[str, str]:
@@ -126,9 +125,9 @@ def _ends(item: Item) -> tuple[str, str]:
     return first.split()[-1], last.split()[-1]
 
 
-def _told(sheet: Sheet, name: str, lost: _Lost, control: str, intact: bool | None) -> None:
+def _told(report: SuiteReport, name: str, lost: _Lost, control: str, intact: bool | None) -> None:
     proof = control or "a child that closes the memory loses nothing"
-    sheet.test(
+    report.test(
         name,
         not lost.missing,
         f"{len(lost.missing)} of {lost.acknowledged} acknowledged things are gone after {lost.kills} kills",
@@ -143,9 +142,9 @@ def _told(sheet: Sheet, name: str, lost: _Lost, control: str, intact: bool | Non
         proof=proof,
     )
     if intact is False:
-        sheet.without(f"{name}: torn", "texts do not come back whole without a kill either")
+        report.without(f"{name}: torn", "texts do not come back whole without a kill either")
         return
-    sheet.test(
+    report.test(
         f"{name}: torn",
         not lost.torn,
         f"{len(lost.torn)} things are there in part",
@@ -162,8 +161,8 @@ def _told(sheet: Sheet, name: str, lost: _Lost, control: str, intact: bool | Non
 class _Nursery:
     """A process that starts a child for each order and tells how it ended. It opens nothing itself."""
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, workspace: SuiteWorkspace) -> None:
+        self._room = workspace
         self._process: asyncio.subprocess.Process | None = None
         self._child: int | None = None
 
@@ -191,18 +190,18 @@ class _Nursery:
 
     async def run(self, items: Sequence[Item], after: int, delay: float, label: str) -> _Ended:
         """Have a child store the items; `TimedOut` if it does not end."""
-        room, process = self._room, self._process
+        workspace, process = self._room, self._process
         assert process is not None
         assert process.stdin is not None
         order = {
-            "spec": room.spec,
-            "namespace": room.name_of(label) if room.has("namespaces") else None,
+            "spec": workspace.spec,
+            "namespace": workspace.name_of(label) if workspace.has("namespaces") else None,
             "items": [{"id": item.id, "text": item.text} for item in items],
             "die_after": after,
             "delay": delay,
         }
         process.stdin.write(json.dumps(order).encode() + b"\n")
-        limit = _START + room.deadline
+        limit = _START + workspace.deadline
         try:
             async with asyncio.timeout(limit):
                 return await self._told(process)

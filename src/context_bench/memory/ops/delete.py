@@ -1,4 +1,4 @@
-"""What is deleted is gone: from search however it is asked for, after a restart, and from the files.
+"""Test that deleted items are gone: from search however it is asked for, after a restart, and from the files.
 
 residue@k = share of deleted things that the first k hits still say, asked by the exact text, by a question (a paraphrase that does not say
 the word), and by way of a neighbour (something else about the same person and place). Only those queries count that found the thing before.
@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from context_bench.core.calling import method
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import SuiteReport, share
+from context_bench.memory.ops.suite_workspace import Fact, SuiteWorkspace, says
 from context_bench.memory.protocol import Item, Memory, NotSupported, Receipt
 
 _DELETED, _KEPT = 6, 6
@@ -25,7 +24,7 @@ _QUERIES = ("exact text", "paraphrase", "neighbour")
 
 @dataclass(slots=True)
 class _Filled:
-    """What is in the namespace, and which query had found what before anything was deleted."""
+    """The namespace's items, and the hits of each query before anything was deleted."""
 
     gone: list[Fact]
     kept: list[Fact]
@@ -43,81 +42,83 @@ class _Filled:
         return fact.question if kind == "paraphrase" else self.neighbours[self.gone.index(fact)].question
 
 
-async def probe(room: Room, sheet: Sheet) -> None:
+async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """Delete by id, look for it in every way, restart, look again, read the files; then by query, and everything of a user."""
-    room.needs("search")
-    async with sheet.guard("by id"):
-        await _by_id(room, sheet)
-    async with sheet.guard("by query"):
-        await _by_query(room, sheet)
-    async with sheet.guard("by user"):
-        await _by_user(room, sheet)
+    workspace.needs("search")
+    async with report.guard("by id"):
+        await _by_id(workspace, report)
+    async with report.guard("by query"):
+        await _by_query(workspace, report)
+    async with report.guard("by user"):
+        await _by_user(workspace, report)
 
 
 # --- by id ---
 
 
-async def _by_id(room: Room, sheet: Sheet) -> None:
-    room.needs("delete")
-    memory = await room.place()
-    filled = await _fill(room, memory)
+async def _by_id(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    workspace.needs("delete")
+    memory = await workspace.place()
+    filled = await _fill(workspace, memory)
     for fact, receipt in zip(filled.gone, filled.receipts, strict=True):
-        for memory_id in await room.ids_of(memory, receipt, fact.text, fact.word):
-            await room.lane.call(getattr(memory, "delete"), memory_id)  # noqa: B009 - optional in the protocol
-    await room.flush(memory)
-    await _residue(room, sheet, memory, filled, "by id")
-    await _neighbours(room, sheet, memory, filled)
-    await _places_taken(room, sheet, memory, filled)
-    async with sheet.guard("after restart"):
-        room.needs("persistent")
-        await room.reopen()
-        memory = await room.place()
-        await _residue(room, sheet, memory, filled, "after restart", kept=True)
-    async with sheet.guard("in the files"):
-        await _in_files(room, sheet, memory, filled)
+        for memory_id in await workspace.ids_of(memory, receipt, fact.text, fact.word):
+            await workspace.caller.call(getattr(memory, "delete"), memory_id)  # noqa: B009 - optional in the protocol
+    await workspace.flush(memory)
+    await _residue(workspace, report, memory, filled, "by id")
+    await _neighbours(workspace, report, memory, filled)
+    await _places_taken(workspace, report, memory, filled)
+    async with report.guard("after restart"):
+        workspace.needs("persistent")
+        await workspace.reopen()
+        memory = await workspace.place()
+        await _residue(workspace, report, memory, filled, "after restart", kept=True)
+    async with report.guard("in the files"):
+        await _in_files(workspace, report, memory, filled)
 
 
-async def _fill(room: Room, memory: Memory) -> _Filled:
-    gone, kept = room.facts.facts(room.times(_DELETED)), room.facts.facts(room.times(_KEPT))
-    filled = _Filled(gone, kept, [room.facts.neighbour(fact) for fact in gone], [])
-    filled.receipts = (await room.store(memory, [fact.item() for fact in (*gone, *kept, *filled.neighbours)]))[: len(gone)]
+async def _fill(workspace: SuiteWorkspace, memory: Memory) -> _Filled:
+    gone, kept = workspace.facts.facts(workspace.times(_DELETED)), workspace.facts.facts(workspace.times(_KEPT))
+    filled = _Filled(gone, kept, [workspace.facts.neighbour(fact) for fact in gone], [])
+    filled.receipts = (await workspace.store(memory, [fact.item() for fact in (*gone, *kept, *filled.neighbours)]))[: len(gone)]
     for kind in _QUERIES:
-        filled.found[kind] = [fact for fact in gone if await room.finds(memory, filled.query(kind, fact), fact.word)]
-    filled.others = await room.found(memory, [*kept, *filled.neighbours])
+        filled.found[kind] = [fact for fact in gone if await workspace.finds(memory, filled.query(kind, fact), fact.word)]
+    filled.others = await workspace.found(memory, [*kept, *filled.neighbours])
     for fact in gone:
-        filled.second += len(await room.search(memory, fact.text, 2)) == 2
-    files = await room.files(memory)
+        filled.second += len(await workspace.search(memory, fact.text, 2)) == 2
+    files = await workspace.files(memory)
     if files:
         filled.planted = not set(_scanned(files, [fact.word for fact in gone])) ^ {fact.word for fact in gone}
     return filled
 
 
-async def _residue(room: Room, sheet: Sheet, memory: Memory, filled: _Filled, name: str, *, kept: bool = False) -> None:
-    """What is still found, for each kind of query."""
-    standing = sum([await room.finds(memory, fact.text, fact.word) for fact in filled.kept]) if kept else 0
+async def _residue(
+    workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, filled: _Filled, name: str, *, kept: bool = False
+) -> None:
+    """Items still found, for each kind of query."""
+    standing = sum([await workspace.finds(memory, fact.text, fact.word) for fact in filled.kept]) if kept else 0
     for kind in _QUERIES:
         asked = filled.found[kind]
         if kind == "neighbour" and not asked:  # to find little is no fault
-            sheet.without(f"{name}: {kind}", "no such query had led to what was deleted")
+            report.without(f"{name}: {kind}", "no such query had led to what was deleted")
             continue
-        left = [fact for fact in asked if says(await room.search(memory, filled.query(kind, fact)), fact.word)]
+        left = [fact for fact in asked if says(await workspace.search(memory, filled.query(kind, fact)), fact.word)]
         control = bool(asked) and (not kept or standing > 0)
         proof = f"{len(asked)} of {len(filled.gone)} were found so before"
-        sheet.test(
+        report.test(
             f"{name}: {kind}",
             not left,
             f"{len(left)} of {len(asked)} deleted things are still found",
-            {"k": room.k, "deleted": len(asked), "residue": len(left), f"residue@{room.k}": share(len(left), len(asked))},
+            {"k": workspace.k, "deleted": len(asked), "residue": len(left), f"residue@{workspace.k}": share(len(left), len(asked))},
             [fact.text for fact in left],
             control=control,
             proof=proof + (f"; {standing} of {len(filled.kept)} others are found now" if kept else ""),
         )
 
 
-async def _neighbours(room: Room, sheet: Sheet, memory: Memory, filled: _Filled) -> None:
-    whole, found = len(filled.others), await room.found(memory, filled.others)
+async def _neighbours(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, filled: _Filled) -> None:
+    whole, found = len(filled.others), await workspace.found(memory, filled.others)
     lost = [fact for fact in filled.others if fact not in found]
-    sheet.test(
+    report.test(
         "by id: nothing else",
         not lost,
         f"{len(lost)} of {whole} other things are gone too",
@@ -128,13 +129,13 @@ async def _neighbours(room: Room, sheet: Sheet, memory: Memory, filled: _Filled)
     )
 
 
-async def _places_taken(room: Room, sheet: Sheet, memory: Memory, filled: _Filled) -> None:
+async def _places_taken(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, filled: _Filled) -> None:
     """A thing that is only hidden still takes the place of a hit that could be shown."""
     if not filled.second:
-        sheet.without("by id: places taken", "these queries never found a second thing")
+        report.without("by id: places taken", "these queries never found a second thing")
         return
-    empty = [fact for fact in filled.gone if not await room.search(memory, fact.text, 1)]
-    sheet.test(
+    empty = [fact for fact in filled.gone if not await workspace.search(memory, fact.text, 1)]
+    report.test(
         "by id: places taken",
         not empty,
         f"{len(empty)} of {len(filled.gone)} searches for one hit give none, though there are others that match: "
@@ -151,19 +152,19 @@ async def _places_taken(room: Room, sheet: Sheet, memory: Memory, filled: _Fille
 # --- the files ---
 
 
-async def _in_files(room: Room, sheet: Sheet, memory: Memory, filled: _Filled) -> None:
+async def _in_files(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, filled: _Filled) -> None:
     if filled.planted is None:
         raise NotSupported("the memory does not say which files it writes")
     if not filled.planted:
         raise NotSupported("what was stored could not be read in the files: they are compressed, encrypted or written later")
-    files = await room.files(memory)
-    await room.flush(memory)
-    await room.close()  # what is held back for later is written now
+    files = await workspace.files(memory)
+    await workspace.flush(memory)
+    await workspace.close()  # what is held back for later is written now
     words = [fact.word for fact in filled.gone]
     left = _scanned(files, words)
     standing = _scanned(files, [fact.word for fact in filled.kept])
     works = scanner_works()
-    sheet.test(
+    report.test(
         "in the files",
         not left,
         f"{len(left)} of {len(words)} deleted words can still be read in the files",
@@ -173,12 +174,12 @@ async def _in_files(room: Room, sheet: Sheet, memory: Memory, filled: _Filled) -
         proof=f"before, all of them could be read there, and {len(standing)} of {len(filled.kept)} others still can; "
         f"the scanner {'finds' if works else 'does NOT find'} what is planted and nothing after it was removed",
     )
-    await room.enter()
-    await room.place()
+    await workspace.enter()
+    await workspace.place()
 
 
 def scanner_works() -> bool:
-    """Whether the scanner finds a random word planted in a file of ours, across its block borders too, and no more once it is removed."""
+    """True if the scanner finds a random word planted in a file of ours, across its block borders too, and no more once it is removed."""
     word = secrets.token_hex(16)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plant"
@@ -190,7 +191,7 @@ def scanner_works() -> bool:
 
 
 def _scanned(files: Iterable[Path], words: Sequence[str]) -> dict[str, Path]:
-    """Which of the words (plain ASCII) occur in the files, in UTF-8 or UTF-16, in any case; and where first."""
+    """Find the words (plain ASCII) that occur in the files, in UTF-8 or UTF-16, in any case; and where first."""
     wanted = {form: word for word in words for form in (word.encode(), word.encode("utf-16-le"))}
     overlap = max(map(len, wanted), default=1) - 1
     found: dict[str, Path] = {}
@@ -219,19 +220,19 @@ def _size(path: Path) -> int:
 # --- by query, by user ---
 
 
-async def _by_query(room: Room, sheet: Sheet) -> None:
-    memory = await room.place()
+async def _by_query(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    memory = await workspace.place()
     forget = method(memory, "delete_by_query", "forget_matching")
     if forget is None:
         raise NotSupported("the memory offers no deletion by query")
-    facts = room.facts.facts(3)
-    await room.store(memory, [fact.item() for fact in facts])
+    facts = workspace.facts.facts(3)
+    await workspace.store(memory, [fact.item() for fact in facts])
     target = facts[1]
-    before = await room.finds(memory, target.text, target.word)
-    await room.lane.call(forget, target.text)
-    await room.flush(memory)
-    left = says(await room.search(memory, target.text), target.word)
-    sheet.test(
+    before = await workspace.finds(memory, target.text, target.word)
+    await workspace.caller.call(forget, target.text)
+    await workspace.flush(memory)
+    left = says(await workspace.search(memory, target.text), target.word)
+    report.test(
         "by query",
         not left,
         "what was deleted by query is still found" if left else "what was deleted by query is gone",
@@ -242,23 +243,23 @@ async def _by_query(room: Room, sheet: Sheet) -> None:
     )
 
 
-async def _by_user(room: Room, sheet: Sheet) -> None:
-    room.needs("delete_all")
-    memory = await room.place()
-    facts, stranger = room.facts.facts(room.times(_DELETED)), room.facts.fact()
-    await room.store(memory, [fact.item() for fact in facts])
-    apart = await room.place("other") if room.has("namespaces") else None
+async def _by_user(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    workspace.needs("delete_all")
+    memory = await workspace.place()
+    facts, stranger = workspace.facts.facts(workspace.times(_DELETED)), workspace.facts.fact()
+    await workspace.store(memory, [fact.item() for fact in facts])
+    apart = await workspace.place("other") if workspace.has("namespaces") else None
     if apart is not None:
-        await room.store(apart, [stranger.item()])
-    before = [fact for fact in facts if await room.finds(memory, fact.text, fact.word)]
-    await room.forget(memory)
-    await room.flush(memory)
-    left = [fact for fact in facts if says(await room.search(memory, fact.text), fact.word)]
-    stands = apart is None or await room.finds(apart, stranger.text, stranger.word)
-    again = Item("again", f"A thing said afterwards: {room.facts.word()}.")
-    await room.store(memory, [again])
-    works = await room.finds(memory, again.text, again.text.split()[-1].rstrip("."))
-    sheet.test(
+        await workspace.store(apart, [stranger.item()])
+    before = [fact for fact in facts if await workspace.finds(memory, fact.text, fact.word)]
+    await workspace.forget(memory)
+    await workspace.flush(memory)
+    left = [fact for fact in facts if says(await workspace.search(memory, fact.text), fact.word)]
+    stands = apart is None or await workspace.finds(apart, stranger.text, stranger.word)
+    again = Item("again", f"A thing said afterwards: {workspace.facts.word()}.")
+    await workspace.store(memory, [again])
+    works = await workspace.finds(memory, again.text, again.text.split()[-1].rstrip("."))
+    report.test(
         "by user",
         not left and stands and works,
         f"{len(left)} of {len(facts)} things are still found after everything was deleted"

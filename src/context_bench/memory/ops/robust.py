@@ -1,4 +1,4 @@
-"""How much is no longer found when a question, or what is stored, is less tidy than in a benchmark.
+"""Measure the loss in recall when a question, or what is stored, is less tidy than in a benchmark.
 
 The same facts are asked for plainly and in other ways (other words, typing mistakes, capitals, another language, amid chatter), and are
 stored in other ways (inside long texts, in another order, among much more). found = share of questions for which the first k hits hold the
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from context_bench.memory.ops._facts import Fact, says
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import SuiteReport, share
+from context_bench.memory.ops.suite_workspace import Fact, SuiteWorkspace, says
 from context_bench.memory.protocol import Item, Memory
 
 _FACTS = 16
@@ -22,53 +21,53 @@ _LONG = 2000  # characters before a fact and after it
 _CHATTER = "The ferry was late again and nobody minded. {} Rain is expected on the coast towards evening."
 
 
-async def probe(room: Room, sheet: Sheet) -> None:
+async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """Plainly first; then each other way of asking on the same memory, and each other way of storing in a place of its own."""
-    room.needs("search")
-    facts = room.facts.facts(room.times(_FACTS))
-    others = [fact.item() for fact in room.facts.facts(_OTHERS * len(facts))]
-    memory = await _filled(room, "a", _mixed([fact.item() for fact in facts], others))
-    plain = await _found(room, memory, facts, lambda fact: fact.question)
-    sheet.test(
+    workspace.needs("search")
+    facts = workspace.facts.facts(workspace.times(_FACTS))
+    others = [fact.item() for fact in workspace.facts.facts(_OTHERS * len(facts))]
+    memory = await _filled(workspace, "a", _mixed([fact.item() for fact in facts], others))
+    plain = await _found(workspace, memory, facts, lambda fact: fact.question)
+    report.test(
         "asked plainly",
         any(plain),
         f"{sum(plain)} of {len(facts)} things are found by a question in the words that they were told in",
-        {"questions": len(facts), "found": sum(plain), "found_share": share(sum(plain), len(facts)), "k": room.k},
+        {"questions": len(facts), "found": sum(plain), "found_share": share(sum(plain), len(facts)), "k": workspace.k},
         [] if any(plain) else [fact.question for fact in facts],
     )
     for name, asked in _ASKED.items():
-        async with sheet.guard(name):
-            _compared(sheet, name, plain, await _found(room, memory, facts, asked))
-    async with sheet.guard("among much more"):
-        await room.store(memory, [fact.item() for fact in room.facts.facts(_MORE * len(facts))])
-        _compared(sheet, "among much more", plain, await _found(room, memory, facts, lambda fact: fact.question))
+        async with report.guard(name):
+            _compared(report, name, plain, await _found(workspace, memory, facts, asked))
+    async with report.guard("among much more"):
+        await workspace.store(memory, [fact.item() for fact in workspace.facts.facts(_MORE * len(facts))])
+        _compared(report, "among much more", plain, await _found(workspace, memory, facts, lambda fact: fact.question))
     stored = {
-        "inside long texts": _mixed([_buried(room, fact) for fact in facts], others),
+        "inside long texts": _mixed([_buried(workspace, fact) for fact in facts], others),
         "stored in another order": _mixed([fact.item() for fact in facts], others)[::-1],
     }
     for number, (name, items) in enumerate(stored.items()):
-        async with sheet.guard(name):
-            memory = await _filled(room, f"b{number}", items)
-            _compared(sheet, name, plain, await _found(room, memory, facts, lambda fact: fact.question))
+        async with report.guard(name):
+            memory = await _filled(workspace, f"b{number}", items)
+            _compared(report, name, plain, await _found(workspace, memory, facts, lambda fact: fact.question))
 
 
-async def _filled(room: Room, label: str, items: Sequence[Item]) -> Memory:
+async def _filled(workspace: SuiteWorkspace, label: str, items: Sequence[Item]) -> Memory:
     """A place that holds the items and nothing else."""
-    memory = await room.place(label)
-    if label != "a" and not room.has("namespaces"):
-        await room.forget(memory)
-    await room.store(memory, items)
+    memory = await workspace.place(label)
+    if label != "a" and not workspace.has("namespaces"):
+        await workspace.forget(memory)
+    await workspace.store(memory, items)
     return memory
 
 
-async def _found(room: Room, memory: Memory, facts: Sequence[Fact], asked: Callable[[Fact], str]) -> list[bool]:
-    return [says(await room.search(memory, asked(fact)), fact.word) for fact in facts]
+async def _found(workspace: SuiteWorkspace, memory: Memory, facts: Sequence[Fact], asked: Callable[[Fact], str]) -> list[bool]:
+    return [says(await workspace.search(memory, asked(fact)), fact.word) for fact in facts]
 
 
-def _compared(sheet: Sheet, name: str, plain: Sequence[bool], found: Sequence[bool]) -> None:
+def _compared(report: SuiteReport, name: str, plain: Sequence[bool], found: Sequence[bool]) -> None:
     lost = sum(before and not now for before, now in zip(plain, found, strict=True))
     gained = sum(now and not before for before, now in zip(plain, found, strict=True))
-    sheet.measured(
+    report.measured(
         name,
         f"{sum(found)} of {len(found)} things are found so, {sum(plain)} plainly; {lost} of these are lost"
         + (f", {gained} others gained" if gained else ""),
@@ -82,8 +81,8 @@ def _mixed(items: Sequence[Item], others: Sequence[Item]) -> list[Item]:
     return [one for number, item in enumerate(items) for one in (item, *others[number * each : (number + 1) * each])]
 
 
-def _buried(room: Room, fact: Fact) -> Item:
-    before, after = (room.facts.long(_LONG, room.facts.word(), room.facts.word()) for _ in range(2))
+def _buried(workspace: SuiteWorkspace, fact: Fact) -> Item:
+    before, after = (workspace.facts.long(_LONG, workspace.facts.word(), workspace.facts.word()) for _ in range(2))
     return Item(fact.id, f"{before} {fact.text} {after}")
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_bench.memory.ops._facts import Fact
-from context_bench.memory.ops._room import Room
-from context_bench.memory.ops.report import Sheet, share
+from context_bench.memory.ops import SuiteReport, share
+from context_bench.memory.ops.suite_workspace import Fact, SuiteWorkspace
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported
 
 _FACTS, _VERSIONS = 6, 4
@@ -26,13 +25,13 @@ class _Told:
     words: tuple[str, ...]
 
     def text(self, version: int) -> str:
-        """How that version says it."""
+        """The sentence of that version."""
         return self.fact.told(self.words[version])
 
 
 @dataclass(slots=True)
 class _Rates:
-    """What the hits of some questions say about the current version and older ones."""
+    """Rates at which hits of some questions hold the current version and older ones."""
 
     asked: int = 0
     first: int = 0
@@ -64,79 +63,79 @@ class _Rates:
         }
 
 
-async def probe(room: Room, sheet: Sheet) -> None:
+async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """Update through the memory's own call and look, before and after a restart; then by newer statements."""
-    room.needs("search")
-    async with sheet.guard("by update"):
-        await _by_update(room, sheet)
-    async with sheet.guard("by newer statements"):
-        await _by_adding(room, sheet)
+    workspace.needs("search")
+    async with report.guard("by update"):
+        await _by_update(workspace, report)
+    async with report.guard("by newer statements"):
+        await _by_adding(workspace, report)
 
 
-def _versions(room: Room) -> list[_Told]:
-    facts = room.facts.facts(room.times(_FACTS))
-    return [_Told(fact, (fact.word, *(room.facts.word() for _ in range(_VERSIONS - 1)))) for fact in facts]
+def _versions(workspace: SuiteWorkspace) -> list[_Told]:
+    facts = workspace.facts.facts(workspace.times(_FACTS))
+    return [_Told(fact, (fact.word, *(workspace.facts.word() for _ in range(_VERSIONS - 1)))) for fact in facts]
 
 
-async def _by_update(room: Room, sheet: Sheet) -> None:
-    room.needs("update")
-    memory = await room.place()
-    every = _versions(room)
-    receipts = await room.store(memory, [told.fact.item() for told in every])
-    before = [told for told in every if await room.finds(memory, told.fact.question, told.words[0])]
+async def _by_update(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    workspace.needs("update")
+    memory = await workspace.place()
+    every = _versions(workspace)
+    receipts = await workspace.store(memory, [told.fact.item() for told in every])
+    before = [told for told in every if await workspace.finds(memory, told.fact.question, told.words[0])]
     for told, receipt in zip(every, receipts, strict=True):
-        names = await room.ids_of(memory, receipt, told.fact.text, told.fact.word)
+        names = await workspace.ids_of(memory, receipt, told.fact.text, told.fact.word)
         for version in range(1, _VERSIONS):
-            await room.lane.call(getattr(memory, "update"), names[0], told.text(version))  # noqa: B009 - optional in the protocol
-    await room.flush(memory)
-    await _looked(room, sheet, "by update", memory, before, len(every))
-    async with sheet.guard("by update: after restart"):
-        if not room.has("persistent"):
+            await workspace.caller.call(getattr(memory, "update"), names[0], told.text(version))  # noqa: B009 - optional in the protocol
+    await workspace.flush(memory)
+    await _looked(workspace, report, "by update", memory, before, len(every))
+    async with report.guard("by update: after restart"):
+        if not workspace.has("persistent"):
             raise NotSupported("the memory keeps nothing beyond its process")
-        await room.reopen()
-        await _looked(room, sheet, "by update: after restart", await room.place(), before, len(every))
+        await workspace.reopen()
+        await _looked(workspace, report, "by update: after restart", await workspace.place(), before, len(every))
 
 
-async def _looked(room: Room, sheet: Sheet, name: str, memory: Memory, before: Sequence[_Told], number: int) -> None:
+async def _looked(workspace: SuiteWorkspace, report: SuiteReport, name: str, memory: Memory, before: Sequence[_Told], number: int) -> None:
     rates = _Rates()
     findings = []
     for told in before:
         for query in (told.fact.question, told.text(0)):  # an old text is how an old version would be found
-            hits = await room.search(memory, query)
+            hits = await workspace.search(memory, query)
             if rates.see(told, hits):
                 findings.append(f"still found: {next(hit.text for hit in hits if any(w in hit.text.lower() for w in told.words[:-1]))!r}")
-        if not await room.finds(memory, told.fact.question, told.words[-1]):
+        if not await workspace.finds(memory, told.fact.question, told.words[-1]):
             findings.append(f"not found: {told.text(-1)!r}")
-    sheet.test(
+    report.test(
         name,
         not findings,
         f"{rates.stale} of {rates.asked} questions still find an older version; {rates.asked - rates.found} do not find the current one",
-        rates.numbers(room.k),
+        rates.numbers(workspace.k),
         findings,
         control=bool(before),
         proof=f"{len(before)} of {number} were found by the same question before they were updated",
     )
 
 
-async def _by_adding(room: Room, sheet: Sheet) -> None:
-    if room.has("namespaces"):
-        memory = await room.place("b")
+async def _by_adding(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    if workspace.has("namespaces"):
+        memory = await workspace.place("b")
     else:
-        memory = await room.place()
-        await room.forget(memory)
-    every = _versions(room)
+        memory = await workspace.place()
+        await workspace.forget(memory)
+    every = _versions(workspace)
     dates = [f"2024-{month + 1:02}-15" for month in range(_VERSIONS)]
     for version, date in enumerate(dates):
-        await room.store(memory, [Item(f"{told.fact.id}v{version}", told.text(version), time=date) for told in every])
+        await workspace.store(memory, [Item(f"{told.fact.id}v{version}", told.text(version), time=date) for told in every])
     rates, past = _Rates(), _Rates()
     for told in every:
-        rates.see(told, await room.search(memory, told.fact.question))
-        if room.has("timestamps"):
-            past.see(told, await room.search(memory, told.fact.question, as_of=dates[1]), 1)
-    sheet.measured(
+        rates.see(told, await workspace.search(memory, told.fact.question))
+        if workspace.has("timestamps"):
+            past.see(told, await workspace.search(memory, told.fact.question, as_of=dates[1]), 1)
+    report.measured(
         "by newer statements",
         f"after {_VERSIONS} dated versions the current one comes first for {rates.first} of {rates.asked} facts, "
         f"above every older one for {rates.above}"
         + (f"; asked as of the second date, what held then comes first for {past.first} of {past.asked}" if past.asked else ""),
-        rates.numbers(room.k) | ({"as_of@1": share(past.first, past.asked)} if past.asked else {}),
+        rates.numbers(workspace.k) | ({"as_of@1": share(past.first, past.asked)} if past.asked else {}),
     )

@@ -11,7 +11,7 @@ from context_bench.core.calling import call, fingerprint, method, misfit, record
 from context_bench.core.errors import BadInput, BadReply, Stop
 from context_bench.core.numbers import real
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
 
 _STORE = ("add", "store", "insert", "remember")
 _SEARCH = ("search", "recall", "retrieve", "query")
@@ -25,7 +25,7 @@ _TIME = ("time", "timestamp", "created_at", "date")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a memory that answers itself says. `context_tokens`: how much it read for it, as it counts; `None` = it does not tell."""
+    """Reply of a memory that answers itself. `context_tokens`: how much it read for it, as it counts; `None` = it does not tell."""
 
     text: str
     context_tokens: int | None = None
@@ -171,7 +171,7 @@ class Adapted:
         return receipts
 
     async def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """What the object finds, read by `as_hits`."""
+        """Hits of the object, read by `as_hits`."""
         options = self._most(k)
         if self._as_of and as_of is not None:
             options[self._as_of] = as_of
@@ -238,7 +238,7 @@ class Answering:
         await _flush(self._inner, seconds)
 
     async def answer(self, question: str) -> Answer:
-        """What `query` says."""
+        """The answer of `query`."""
         return as_answer(await call(self._inner.query, question), self._inner)
 
     def _twin(self, name: str) -> Memory:
@@ -295,7 +295,7 @@ def _parameter(function: Callable[..., Any], names: Sequence[str]) -> str | None
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """How many arguments `function` needs or takes by position."""
+    """Count the arguments that `function` needs or takes by position."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

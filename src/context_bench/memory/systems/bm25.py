@@ -19,7 +19,9 @@ from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.memory.protocol import Hit, Item, Receipt, known_until
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
+
+MEMORIES = {"bm25": "BM25"}
 
 # Scripts without spaces between words, and Hangul, whose particles hang on the word: indexed as overlapping pairs of characters.
 _UNSPACED = (
@@ -71,7 +73,7 @@ class BM25:
         self._mark = hash_text(space, 8)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on."""
+        """Everything its hits depend on."""
         return {"class": "BM25", "tokenizer": _TOKENIZER, "scripts": "pairs", "sqlite": sqlite3.sqlite_version}
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
@@ -238,7 +240,7 @@ def _safe(text: str | None) -> str | None:
 
 
 def _indexed(text: str) -> tuple[str, str | None]:
-    """What is indexed of a text, and the text itself where that is something else."""
+    """The indexed form of a text, and the text itself where it differs."""
     if text.isascii():
         return text, None
     text = utf8_safe(text)

@@ -1,6 +1,7 @@
-"""A memory, and a reader if there is one, as a system: the ordinary engine runs, resumes, judges and reports memories like anything else.
+"""A memory, with a reader or without, as a system that the engine runs, resumes, judges and reports.
 
-A memory sees items and questions, nothing else of an example; only one with `wants_evidence` (the oracle) is told the evidence.
+A memory sees items and questions, nothing else of an example. Only one with `wants_evidence` (the oracle) sees the evidence. The
+reader's prompt and the recognition of its "not mentioned" reply are here too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -22,14 +25,32 @@ from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
-from context_bench.memory.protocol import Hit, Item, Memory, count_packed, unpacking
-from context_bench.memory.systems._fresh import check_separable, is_separable
-from context_bench.memory.systems._granularity import Provenance, joined
-from context_bench.memory.systems._hits import Shown, rendered
-from context_bench.memory.systems._ingest import Ingest
-from context_bench.memory.systems._timing import timed
+from context_bench.memory.protocol import Hit, Item, Memory, count_packed, dated, unpacking
 from context_bench.memory.systems.adapting import Answer, as_answer
-from context_bench.memory.systems.reader import READER_PROMPT, abstained, prompted
+from context_bench.memory.systems.ingest import Ingest, Provenance, Shown, joined, rendered, timed
+from context_bench.memory.systems.memory_specs import check_separable, is_separable
+
+NOT_MENTIONED = "Not mentioned"
+#: What a reader is told unless it has a system prompt of its own.
+READER_PROMPT = f"""You answer a question from memories of past conversations. Each memory is one paragraph; a date in square brackets
+says when it was said. Use only what the memories say. If they contradict each other, the later one holds. Work out times that are told
+relative to a date.
+Answer as briefly as possible: a name, a date, a number or one short phrase, no explanation.
+If the memories do not hold the answer, say: {NOT_MENTIONED}."""
+
+
+def prompted(reader: Any, prompt: str) -> Any:
+    """The reader with our prompt, if it takes a system prompt and has none."""
+    if not prompt or getattr(reader, "system_prompt", "") is not None:
+        return reader
+    told = copy.copy(reader)
+    told.system_prompt = prompt
+    return told
+
+
+def abstained(response: str) -> bool:
+    """True if the reader said that the memories do not hold the answer."""
+    return normalise(response).startswith(normalise(NOT_MENTIONED))
 
 
 @dataclass(slots=True)
@@ -92,7 +113,7 @@ class Bridge:
             self.namespace = self._namespace
 
     def fingerprint(self) -> dict[str, Any]:
-        """What hits and answers depend on."""
+        """Everything hits and answers depend on."""
         return {
             "class": "Bridge",
             "version": 2,  # from 2 on memories are told when a question is asked, and leave out what is dated later
@@ -135,7 +156,7 @@ class Bridge:
         return facts
 
     def _parts(self, text: str, sources: dict[str, tuple[str, ...]] | None = None) -> Iterator[Item]:
-        """What is handed over, one by one, so that a long history is never held twice; what a part stands for goes into `sources`."""
+        """The parts handed over, one by one, so that a long history is never held twice; what a part stands for goes into `sources`."""
         granularity = self._granularity
         return unpacking(text) if granularity == "turn" else self._joined(text, granularity, sources)
 
@@ -147,7 +168,7 @@ class Bridge:
             yield part
 
     async def _probed(self, text: str, number: int) -> dict[str, int]:
-        """How many of some items, taken evenly, come back when asked for by their own words."""
+        """Count the items of an even sample that come back when asked for by their own words."""
         if not self.probes or not number or "search" not in self.memory.capabilities or getattr(self.memory, "wants_evidence", False):
             return {}
         assert self._ready is not None
@@ -255,7 +276,7 @@ class Bridge:
             raise SystemFailed(f"{self.name}: {what} failed: {describe(error)}") from error
 
     async def _read(self, example: Example, question: str, context: str) -> dict[str, Any]:
-        """What the reader says. It sees what was found and the question, never the gold."""
+        """The reader's answer. It sees what was found and the question, never the gold."""
         asked = f"{context}\n\nThe question is asked on {example['asked']}." if example.get("asked") else context
         kept = {name: example[name] for name in ("id", "dataset", "choices") if name in example}
         process = calling.method(self.reader, "aprocess", "process")
@@ -271,6 +292,14 @@ class Bridge:
             raise BadReply(f"the reader gave {type(found).__name__} without a response")
         said = {name: found[name] for name in ("response", "api_usage", "finish_reason") if name in found}
         return {**said, "answer_seconds": seconds, "abstained": abstained(found["response"])}
+
+    def largest_request(self, example: Example) -> tuple[Any, Example]:
+        """The reader, and the example with the longest context that this memory can hand over; for a forecast of tokens and money."""
+        if not isinstance(example.get("items"), str):
+            return self, example
+        if getattr(self.memory, "ignores_k", False):
+            return self.reader, example
+        return self.reader, {**example, "context": _longest_turns(example["items"], self.k)}
 
     # --- hits ---
 
@@ -328,3 +357,9 @@ class Bridge:
         twin._ready, twin._turn, twin._twin = None, asyncio.Lock(), True
         twin.namespace = twin._namespace
         return twin
+
+
+@lru_cache(maxsize=4)
+def _longest_turns(items: str, k: int) -> str:
+    """The longest `k` turns, as a reader would see them: more than any `k` hits that are turns."""
+    return "\n\n".join(nlargest(k, (dated(item.line, item.time) for item in unpacking(items)), key=len))

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.protocol import Hit, Item, known_by, known_until
-from context_bench.memory.systems._listed import Entry, Listed
+from context_bench.memory.systems.baselines import Entry, Listed
+
+MEMORIES = {"embedding": "Embedding"}
 
 
 class Embeds(Protocol):
@@ -46,7 +48,7 @@ class Embedding(Listed):
         super().__init__()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on."""
+        """Everything its hits depend on."""
         return {"class": "Embedding", "embedder": getattr(self._embedder, "name", type(self._embedder).__name__), "recency": self.recency}
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:

@@ -22,8 +22,9 @@ from context_bench.llm.keyring import key_in
 from context_bench.llm.redact import bare_url, redact, secrets_in
 from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
-from context_bench.memory.systems._described import Described, NotThere
-from context_bench.memory.systems._description import Description, Reading, Step
+from context_bench.memory.systems.described import Described, Description, NotThere, Reading, Step
+
+SCHEMES = {"http": "from_spec"}
 
 _LARGEST = 64 * 2**20
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}
@@ -164,7 +165,7 @@ class HTTPMemory(Described):
 
 
 def from_spec(target: str) -> HTTPMemory:
-    """What stands behind `http:`: a description's file; `BadInput` for a URL, which says nothing of requests and replies."""
+    """Make the memory of an `http:` spec: a description's file; `BadInput` for a URL, which says nothing of requests and replies."""
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
             f"http:{target.removeprefix('http:')}: a file is expected that describes requests and replies, as in http:memory.toml "

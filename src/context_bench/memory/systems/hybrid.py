@@ -9,6 +9,8 @@ from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.embedding import Embedding, Embeds
 
+MEMORIES = {"hybrid": "Hybrid"}
+
 _DEPTH = 50  # hits asked of each for every question, if `k` is not more
 
 
@@ -25,7 +27,7 @@ class Hybrid:
         self._words, self._vectors = BM25(space=space), Embedding(embedder=embedder)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on."""
+        """Everything its hits depend on."""
         return {"class": "Hybrid", "c": self.c, "depth": _DEPTH, "words": self._words.fingerprint(), "vectors": self._vectors.fingerprint()}
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from context_bench.memory.systems._vendors import VendorMemory
+from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
+
+MEMORIES = {"langgraph": "LangGraphStore", "langmem": "LangMem"}
 
 _Self = TypeVar("_Self", bound="LangGraphStore")
 
@@ -39,7 +41,7 @@ class LangGraphStore(VendorMemory):
 
     @staticmethod
     def own_calls(options: dict[str, Any]) -> bool:
-        """Whether a memory with these options calls a model by its own means."""
+        """True if a memory with these options calls a model by its own means."""
         return options.get("embedder") == "relay"
 
     def namespace(self: _Self, name: str) -> _Self:

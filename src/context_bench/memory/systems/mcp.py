@@ -19,9 +19,10 @@ from context_bench.core.templates import fill, read_description
 from context_bench.core.urls import EXPECTED, fault_of, shown
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact
-from context_bench.memory.systems._described import Described
-from context_bench.memory.systems._description import Description, Reading, Step
+from context_bench.memory.systems.described import Described, Description, Reading, Step
 from context_bench.memory.systems.http import auth_of
+
+SCHEMES = {"mcp": "from_spec"}
 
 _KEYS: dict[str, tuple[type, ...]] = {"tool": (str,), "arguments": (dict,)}
 _FORMATS = ("json", "lines", "blocks")
@@ -209,7 +210,7 @@ async def _there(work: Any) -> Any:
 
 
 def from_spec(target: str) -> MCPMemory:
-    """What stands behind `mcp:`: a description's file."""
+    """Make the memory of an `mcp:` spec: a description's file."""
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
             f"mcp:{target}: a file is expected that names the server and its tools, as in mcp:memory.toml (docs/guide/memory.md)"

@@ -8,10 +8,12 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.protocol import Item
-from context_bench.memory.systems._listed import spoken
-from context_bench.memory.systems._vendors import VendorMemory
 from context_bench.memory.systems.adapting import told
+from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
+
+MEMORIES = {"mem0": "Mem0"}
 
 
 class Mem0(VendorMemory):
@@ -56,7 +58,7 @@ class Mem0(VendorMemory):
 
     @staticmethod
     def own_calls(options: Mapping[str, Any]) -> bool:
-        """Whether a memory with these options calls a model by its own means."""
+        """True if a memory with these options calls a model by its own means."""
         return bool(options.get("infer")) or options.get("embedder") == "relay"
 
     def namespace(self, name: str) -> Mem0:

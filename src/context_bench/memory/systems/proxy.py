@@ -15,6 +15,8 @@ from context_bench.memory.protocol import Capability, Item, NotSupported, Receip
 from context_bench.memory.systems.adapting import Answer, told
 from context_bench.wire.apis.read import Reply
 
+MEMORIES = {"proxy": "ProxyMemory"}
+
 _INGEST = ("sessions", "turns", "none")
 
 
@@ -69,7 +71,7 @@ class ProxyMemory:
         return frozenset(offered | ({"namespaces"} if self._user or self._header else set()))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its answers depend on, its address not: that changes by the run."""
+        """Everything its answers depend on, its address not: that changes by the run."""
         return {"class": "ProxyMemory", **{name: value for name, value in self._made.items() if name not in ("url", "api_key", "timeout")}}
 
     def namespace(self, name: str) -> ProxyMemory:
@@ -94,7 +96,7 @@ class ProxyMemory:
         raise NotSupported(f"{self.name} answers itself and shows no hits")
 
     async def answer(self, question: str) -> Answer:
-        """What it says. `context_tokens`: what it was billed for reading, as far as it tells."""
+        """Its answer. `context_tokens`: what it was billed for reading, as far as it tells."""
         reply = await self._say([{"role": "user", "content": utf8_safe(question)}], self._limits[1])
         if reply.text is None:
             raise BadReply(f"{self.name} answered without text")

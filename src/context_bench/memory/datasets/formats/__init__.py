@@ -1,41 +1,28 @@
-"""The published formats of memory benchmarks, one module each, told apart by what a document holds."""
+"""The published formats of memory benchmarks, recognised by the fields of a document.
+
+A new format is one module here, which declares `FORMATS`, a tuple of `Format`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
-from context_bench.memory.datasets.formats import (
-    beam,
-    convomem,
-    dmr,
-    generic,
-    locomo,
-    locomo_rows,
-    longmemeval,
-    membench,
-    memoryagentbench,
-    seed,
-)
 from context_bench.memory.datasets.haystacks import Format
 
-#: In the order in which they are tried; the general one is last.
-FORMATS: tuple[Format, ...] = (
-    locomo.FORMAT,
-    locomo_rows.FORMAT,
-    longmemeval.FORMAT,
-    dmr.FORMAT,
-    beam.FORMAT,
-    convomem.FORMAT,
-    membench.FORMAT,
-    memoryagentbench.FORMAT,
-    seed.FORMAT,
-    generic.FORMAT,
+#: Those of all modules of this folder, in the order in which they are tried.
+FORMATS: tuple[Format, ...] = tuple(
+    sorted(
+        (each for module in iter_modules(__path__) for each in import_module(f"{__name__}.{module.name}").FORMATS),
+        key=lambda each: (each.rank, each.name),
+    )
 )
 
 
 def sniff(document: Mapping[str, Any]) -> Format | None:
-    """The format of a document; `None` if it has none that is known."""
+    """Find the format of a document; `None` if no format fits."""
     return next((each for each in FORMATS if each.sniff(document)), None)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import when
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Distinct,
@@ -28,6 +27,7 @@ from context_bench.memory.datasets.haystacks import (
     sessions_of,
     strings,
     text_of,
+    when,
 )
 from context_bench.memory.protocol import Item
 
@@ -141,6 +141,12 @@ def _messages(batch: Any, where: str) -> Iterator[Mapping[str, Any]]:
         raise BadInput(f"{where}: a message is {kind(batch)}; expected an object")
 
 
-FORMAT = Format(
-    "beam", "{conversation_id, chat: [[{role, id, content}]], probing_questions: {ability: [{question, answer, rubric}]}}", _sniff, _read
+FORMATS = (
+    Format(
+        "beam",
+        "{conversation_id, chat: [[{role, id, content}]], probing_questions: {ability: [{question, answer, rubric}]}}",
+        _sniff,
+        _read,
+        rank=40,
+    ),
 )

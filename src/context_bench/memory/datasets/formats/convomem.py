@@ -110,6 +110,12 @@ def _said(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, whe
     return tuple(dict.fromkeys(found))
 
 
-FORMAT = Format(
-    "convomem", "{evidence_items: [{question, answer, message_evidences: [{speaker, text}], conversations: [{messages}]}]}", _sniff, _read
+FORMATS = (
+    Format(
+        "convomem",
+        "{evidence_items: [{question, answer, message_evidences: [{speaker, text}], conversations: [{messages}]}]}",
+        _sniff,
+        _read,
+        rank=60,
+    ),
 )

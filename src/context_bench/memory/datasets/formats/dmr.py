@@ -41,7 +41,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 
 
 def _ago(session: Mapping[str, Any], dirt: Dirt, where: str) -> str | None:
-    """How long before the last session it was, in the file's words: there are no dates."""
+    """The time before the last session, in the file's words: there are no dates."""
     told = text_of(session, where, "time_back")
     number, unit = text_of(session, where, "time_num"), text_of(session, where, "time_unit")
     told = told or (f"{number} {unit}" if number and unit else "")
@@ -60,6 +60,12 @@ def _items(number: int, turns: list[Mapping[str, Any]], ago: str | None, dirt: D
         yield Item(f"{number}:{place + 1}", said, speaker=speaker, time=ago, session=str(number))
 
 
-FORMAT = Format(
-    "dmr", "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: answer}}", _sniff, _read
+FORMATS = (
+    Format(
+        "dmr",
+        "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: answer}}",
+        _sniff,
+        _read,
+        rank=30,
+    ),
 )

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import iso, when
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Distinct,
@@ -25,6 +24,7 @@ from context_bench.memory.datasets.haystacks import (
     Question,
     answers_of,
     cited,
+    iso,
     kind,
     listed,
     objects,
@@ -32,6 +32,7 @@ from context_bench.memory.datasets.haystacks import (
     sessions_of,
     strings,
     text_of,
+    when,
 )
 from context_bench.memory.protocol import Item
 
@@ -125,9 +126,12 @@ def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], 
     )
 
 
-FORMAT = Format(
-    "generic",
-    '{"id", "items": [{"id", "text", "speaker", "time", "session"}], "questions": [{"question", "answer", "evidence"}]}',
-    _sniff,
-    _read,
+FORMATS = (
+    Format(
+        "generic",
+        '{"id", "items": [{"id", "text", "speaker", "time", "session"}], "questions": [{"question", "answer", "evidence"}]}',
+        _sniff,
+        _read,
+        rank=100,
+    ),
 )

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import iso, when
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Distinct,
@@ -19,11 +18,13 @@ from context_bench.memory.datasets.haystacks import (
     Question,
     answers_of,
     cited,
+    iso,
     kind,
     listed,
     said_in,
     strings,
     text_of,
+    when,
 )
 from context_bench.memory.protocol import Item
 
@@ -103,9 +104,12 @@ def _in_order(sessions: list[_Session], dirt: Dirt) -> list[_Session]:
     return [session for _, session in sorted(zip(times, sessions, strict=True), key=lambda pair: str(pair[0]))]
 
 
-FORMAT = Format(
-    "longmemeval",
-    "[{question_id, question_type, question, answer, haystack_session_ids, haystack_dates, haystack_sessions: [[{role, content}]]}]",
-    _sniff,
-    _read,
+FORMATS = (
+    Format(
+        "longmemeval",
+        "[{question_id, question_type, question, answer, haystack_session_ids, haystack_dates, haystack_sessions: [[{role, content}]]}]",
+        _sniff,
+        _read,
+        rank=20,
+    ),
 )

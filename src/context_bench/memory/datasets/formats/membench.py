@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import iso, when
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Distinct,
@@ -19,10 +18,12 @@ from context_bench.memory.datasets.haystacks import (
     Haystack,
     Question,
     answers_of,
+    iso,
     kind,
     listed,
     strings,
     text_of,
+    when,
 )
 from context_bench.memory.protocol import Item
 
@@ -155,6 +156,12 @@ def _targets(one: Mapping[str, Any], steps: list[tuple[tuple[int, ...], Item]], 
     return tuple(dict.fromkeys(found))
 
 
-FORMAT = Format(
-    "membench", "{type: {scenario: [{tid, message_list: [], QA: {question, choices, ground_truth, target_step_id}}]}}", _sniff, _read
+FORMATS = (
+    Format(
+        "membench",
+        "{type: {scenario: [{tid, message_list: [], QA: {question, choices, ground_truth, target_step_id}}]}}",
+        _sniff,
+        _read,
+        rank=70,
+    ),
 )

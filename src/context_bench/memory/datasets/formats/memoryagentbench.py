@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.dates import iso
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Distinct,
@@ -20,6 +19,7 @@ from context_bench.memory.datasets.haystacks import (
     Haystack,
     Question,
     answers_of,
+    iso,
     kind,
     listed,
     paired,
@@ -65,7 +65,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 
 
 def _told(meta: Mapping[str, Any], name: str) -> dict[int, str]:
-    """What a list in the metadata says of each question; shorter or empty lists say nothing of the rest."""
+    """The values of a list in the metadata, one for each question; shorter or empty lists say nothing of the rest."""
     value = meta.get(name)
     return {i: str(each) for i, each in enumerate(value) if isinstance(each, str | int) and each != ""} if isinstance(value, list) else {}
 
@@ -84,6 +84,12 @@ def pieces(text: str, size: int = PIECE) -> Iterator[str]:
         start = end
 
 
-FORMAT = Format(
-    "memoryagentbench", "{context: text, questions: [], answers: [[]], metadata: {source, qa_pair_ids, question_types}}", _sniff, _read
+FORMATS = (
+    Format(
+        "memoryagentbench",
+        "{context: text, questions: [], answers: [[]], metadata: {source, qa_pair_ids, question_types}}",
+        _sniff,
+        _read,
+        rank=80,
+    ),
 )

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.cortex.shapes import Pair, read_pairs, shape_of
+from context_bench.memory.cortex.question_sets import Pair, read_pairs, shape_of
 from context_bench.memory.datasets.haystacks import (
     Dirt,
     Document,
@@ -94,9 +94,12 @@ def _turns(document: Document, dirt: Dirt) -> Iterator[Item]:
             yield Item(str(place), said, role=who if who in ("user", "assistant", "system") else "user", speaker=who, session=session)
 
 
-FORMAT = Format(
-    "cortex",
-    "{name: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: []}}, or rows with sessions, conversation or turns",
-    _sniff,
-    _read,
+FORMATS = (
+    Format(
+        "cortex",
+        "{name: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: []}}, or rows with sessions, conversation or turns",
+        _sniff,
+        _read,
+        rank=90,
+    ),
 )

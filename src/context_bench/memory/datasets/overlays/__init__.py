@@ -36,7 +36,7 @@ _FIELDS = {"answer", "answers", "evidence", "type", "answerable", "question"}
 
 @dataclass
 class Overlay:
-    """What to leave out and what to put right, by question id; remembers what it came across."""
+    """Corrections by question id, and questions to leave out; remembers what it came across."""
 
     name: str
     source: str
@@ -77,7 +77,7 @@ class Overlay:
         return replace(self, excluded=set(), corrected=set())
 
     def facts(self, sha256s: list[str], complete: bool) -> dict[str, Any]:
-        """What it did, and whether it was made for these bytes. `complete`: every question was seen."""
+        """Report the changes made, and whether the overlay was made for these bytes. `complete`: every question was seen."""
         told: dict[str, Any] = {"name": self.name, "source": self.source, "sha256": self.sha256}
         told |= {"excluded": sorted(self.excluded), "corrected": sorted(self.corrected)}
         if complete and (lost := {*self.exclude, *self.correct} - self.excluded - self.corrected):

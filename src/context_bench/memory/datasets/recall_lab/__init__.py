@@ -19,9 +19,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.datasets.loaded import LoadedDataset
+from context_bench.memory.datasets.recall_lab.lab_plan import TYPES, VERSION, Fact, Plan, Question, Stream
 from context_bench.memory.datasets.recall_lab.language import LANGUAGES, words
-from context_bench.memory.datasets.recall_lab.plan import TYPES, VERSION, Fact, Plan, Question
-from context_bench.memory.datasets.recall_lab.stream import Stream
 from context_bench.memory.protocol import Item, conversation, packed
 
 T = TypeVar("T")
@@ -50,7 +49,7 @@ class Lab:
 
     @property
     def rounds(self) -> int:
-        """How often every type is asked in one haystack (`single` twice each time): 1 from 100 turns, 2 from 1,000, 4, 8.
+        """Number of questions of every type in one haystack (`single` twice each time): 1 from 100 turns, 2 from 1,000, 4, 8.
 
         Under 100 turns only some types are asked, other ones in each haystack.
         """
@@ -74,7 +73,7 @@ class Lab:
             yield from self._of_haystack(index)
 
     def facts(self, n: int | None = None) -> dict[str, Any]:
-        """What the manifest says of the first `n` examples (default: all): how to get the same ones again, and what they are."""
+        """The manifest's facts on the first `n` examples (default: all): how to get the same ones again, and what they are."""
         different = self.n if self.turns < TURNS else 1  # longer ones ask the same types
         kinds = [[question.kind for _, question in self._plan(index).questions] for index in range(different)] or [[]]
         asked = [kind for index in range(self.n) for kind in kinds[index % len(kinds)]]
@@ -101,7 +100,7 @@ class Lab:
         }
 
     def _plan(self, index: int) -> Plan:
-        """What happens, with the questions that are asked; a short one tells nothing of the others."""
+        """Events, with the questions that are asked; a short one tells nothing of the others."""
         plan = Plan(self.lang, self.seed, index, self.rounds)
         plan.questions = [(number, question) for number, question in plan.questions if question.kind in self.types]
         if self.turns < TURNS:
@@ -147,7 +146,7 @@ def spread(things: list[T], most: int, start: int) -> list[T]:
 
 
 def _row(question: Question, ids: dict[Fact, str]) -> dict[str, Any]:
-    """What an example says of its question alone."""
+    """The fields of an example that concern its question alone."""
     row: dict[str, Any] = {"question": question.text}
     if question.answers:
         row["answer"] = question.answers[0]
@@ -230,7 +229,7 @@ def _types(asked: list[str]) -> tuple[str, ...]:
 
 
 def about() -> dict[str, Any]:
-    """What `describe` says without making anything."""
+    """The answer of `describe`; nothing is generated."""
     return {
         "name": NAME,
         "about": "Made-up conversations of 100 to 100,000 turns in three scripts, and questions that their turns decide: "

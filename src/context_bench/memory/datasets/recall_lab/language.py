@@ -26,7 +26,7 @@ class Person:
     gen: str
 
     def slots(self) -> dict[str, str]:
-        """What the sentence forms call them."""
+        """Their names in the sentence forms."""
         return {"who": self.who, "gen": self.gen}
 
 
@@ -148,7 +148,7 @@ class Values:
                 return value
 
     def others(self) -> dict[str, list[str]]:
-        """What is left of each kind, for things that nobody asks about: may be used over and over."""
+        """The values left of each kind, for things that nobody asks about: may be used over and over."""
         return {kind: [value for value in pool if self._free(value)] for kind, pool in self._pools.items()}
 
     def _free(self, value: str) -> bool:

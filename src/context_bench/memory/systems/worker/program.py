@@ -69,7 +69,7 @@ class Mem0:
         self._memory.delete_all(user_id=space)
 
     def stats(self, space: str) -> dict[str, int]:
-        """How much is held: `items`, `bytes` of their texts."""
+        """Size of the store: `items`, `bytes` of their texts."""
         found = self._memory.get_all(filters={"user_id": space}, top_k=1_000_000)["results"]
         return {"items": len(found), "bytes": sum(len(each["memory"].encode("utf-8", "replace")) for each in found)}
 
@@ -108,7 +108,7 @@ class Langgraph:
         return [ident]
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
-        """What the store finds nearest."""
+        """Nearest hits of the store."""
         return [_entry(each.dict()) for each in self._store.search(_place(space), query=query, limit=k)]
 
     def update(self, space: str, ident: str, text: str) -> bool:
@@ -131,7 +131,7 @@ class Langgraph:
             self._store.delete(_place(space), each.key)
 
     def stats(self, space: str) -> dict[str, int]:
-        """How much is held: `items`, `bytes` of their texts."""
+        """Size of the store: `items`, `bytes` of their texts."""
         held = self._held(space)
         return {"items": len(held), "bytes": sum(len(str(each.value["content"]).encode("utf-8", "replace")) for each in held)}
 
@@ -173,7 +173,7 @@ class Langmem(Langgraph):
         return [str(uuid.UUID(ident))]
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
-        """What the search tool finds, with what was noted when it was added."""
+        """Hits of the search tool, with what was noted when it was added."""
         tool = self._langmem.create_search_memory_tool(_place(space), store=self._store)
         found = json.loads(tool.invoke({"query": query, "limit": k}))
         return [{**_entry(each), **self._about.get(each["key"], {})} for each in found]

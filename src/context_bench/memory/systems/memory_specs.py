@@ -1,4 +1,8 @@
-"""From what a user writes to a memory: `bm25`, `embedding:recency=0.2`, `py:pkg.mod:Class`, `cli:…`, `http:…`, `mcp:…`."""
+"""Make a memory from its spec: `bm25`, `embedding:recency=0.2`, `py:pkg.mod:Class`, `cli:…`, `http:…`, `mcp:…`.
+
+A memory must keep conversations apart, by a namespace or by emptying. Where only a class is named and it can do neither, each
+conversation gets a new instance (`Anew`).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,75 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from context_bench.core import calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName
 from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
 from context_bench.core.registry import registry
 from context_bench.memory.protocol import Memory
 from context_bench.memory.systems import BUILTINS, SCHEMES
-from context_bench.memory.systems._fresh import separable
 from context_bench.memory.systems.adapting import as_memory
+
+_WAY = "give it one of them, or name its class (py:module:Class), of which each conversation gets a new one"
+
+
+def is_separable(memory: Memory) -> bool:
+    """True if one conversation can be kept from the next: by a namespace of its own, or by emptying the memory between them."""
+    if memory.capabilities & {"namespaces", "delete_all"}:
+        return True
+    return calling.method(memory, "reset", "delete_all") is not None and bool(getattr(memory, "can_reset", True))
+
+
+def check_separable(memory: Memory, name: str) -> None:
+    """`BadInput` for a memory in which one conversation's items would be found in the next one, with what to add."""
+    if not is_separable(memory):
+        way = getattr(memory, "way_apart", _WAY)
+        raise BadInput(
+            f"memory {name!r} has neither namespace(), reset() nor delete_all(), so what one conversation told it would be found in the "
+            f"next one: {way}; or ask about one conversation alone (-n 1, in Python max_examples=1)"
+        )
+
+
+def separable(make: Callable[[], Memory]) -> Memory:
+    """Call `make`; where its memory cannot be kept apart and `make` gives another object each time, each namespace gets a new one."""
+    memory = make()
+    if is_separable(memory):
+        return memory
+    other = make()
+    return memory if _inner(other) is _inner(memory) else Anew(make, memory)
+
+
+def _inner(memory: Memory) -> Any:
+    return getattr(memory, "adapted", memory)
+
+
+class Anew:
+    """A memory that has neither `namespace()` nor `reset()`, made anew for each namespace; all else is that of its instance."""
+
+    def __init__(self, make: Callable[[], Memory], memory: Memory) -> None:
+        self._make, self._memory = make, memory
+        self.name = memory.name
+        self.capabilities = memory.capabilities | {"namespaces"}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # nothing of its own is missing once it is made
+            raise AttributeError(name)
+        return getattr(self._memory, name)
+
+    def add(self, items: Any) -> Any:
+        """Remember the items."""
+        return self._memory.add(items)
+
+    def search(self, query: str, k: int, *, as_of: str | None = None, **more: Any) -> Any:
+        """Hits of this instance."""
+        return self._memory.search(query, k, as_of=as_of, **more)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """That of what is made."""
+        return calling.fingerprint(self._memory)
+
+    def namespace(self, name: str) -> Anew:
+        """A new instance, which knows nothing yet."""
+        return Anew(self._make, self._make())
 
 
 def make_memory(
@@ -46,7 +112,7 @@ def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -
 
 
 def calls_models(spec: Any) -> bool:
-    """Whether the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
+    """True if the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
 
     A class or object says so by `own_calls`: true or false, or a function of the options. Those told in files do it where we cannot see.
     """
@@ -71,7 +137,7 @@ def _target(spec: PluginSpec) -> Any:
 
 
 def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What `make` makes of the options, and of what this command was given for everybody."""
+    """Call `make` with the options, and with what this command was given for everybody."""
     hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
     check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
     taken = _parameters(make)

@@ -1,4 +1,4 @@
-"""What has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted orders. Offline.
+"""Audit what has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted orders. Offline.
 
 Every count is of candidates, found by rules that can be read here; a person decides. Nothing of the export is sent anywhere or kept, and no
 example shows a secret.
@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.text import normalise
-from context_bench.memory.junk import NEAR
-from context_bench.memory.systems._exports import Record, read_export
-from context_bench.memory.systems._rules import (
+from context_bench.memory.audit_rules import (
     GREETINGS,
     LOOKED_AT,
     ORDERS,
@@ -27,12 +25,15 @@ from context_bench.memory.systems._rules import (
     SECRETS,
     SHORT_CHARACTERS,
     SHORT_WORDS,
+    Record,
     is_secret,
     masked,
+    read_export,
     too_short,
     tool_output,
     value_of,
 )
+from context_bench.memory.ranking import NEAR
 from context_bench.stats.quantiles import nearest_rank
 
 _MOST_COMPARED = 2_000_000  # pairs looked at; beyond, the count of near-duplicates is a lower bound and says so
@@ -52,7 +53,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an export holds. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days before `until`."""
+    """Figures of an export. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days before `until`."""
 
     shape: str
     items: int
@@ -260,8 +261,6 @@ class _Look:
 
 
 # --- ages ---
-
-
 def _ages(records: Sequence[Record], until: datetime | None) -> dict[str, float | None]:
     if until is None:
         return {}

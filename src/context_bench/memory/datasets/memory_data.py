@@ -1,13 +1,18 @@
-"""From the name of memory data, as typed, to its examples."""
+"""Load memory data by name: published sets, files and the bundled lab, as examples or as conversations.
+
+`in_mode` changes the number of memories that share a conversation: one for all of its questions, one for each question, or one that
+grows by a conversation at a time. `conversations` gives the form that `evaluate_memory` takes.
+"""
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
-from typing import Any
+from itertools import chain, groupby, islice
+from typing import Any, Literal, TypeVar
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import Example
@@ -16,8 +21,8 @@ from context_bench.datasets.loaded import LoadedDataset
 from context_bench.memory.datasets.formats import shapes, sniff
 from context_bench.memory.datasets.haystacks import Dirt, Distinct, Document, Haystack, Question
 from context_bench.memory.datasets.overlays import Overlay, read_overlay
-from context_bench.memory.datasets.sources import PUBLISHED, Source, local, published
-from context_bench.memory.protocol import conversation, packed
+from context_bench.memory.datasets.published import PUBLISHED, Source, local, published
+from context_bench.memory.protocol import Item, conversation, packed, unpacked
 
 LAB = "bundled:recall-lab"
 FILES = "memory:"  # before a path, where a path alone means an ordinary dataset
@@ -62,7 +67,7 @@ def is_memory(spec: str) -> bool:
 
 
 def about_memory(name: str) -> dict[str, Any]:
-    """What is known of it without reading it, as `datasets.describe` tells it."""
+    """Describe it without reading it, as `datasets.describe` tells it."""
     if name.startswith(LAB):
         from context_bench.memory.datasets import recall_lab
 
@@ -139,7 +144,7 @@ def _of_type(question: Question, wanted: Sequence[str]) -> bool:
 
 @dataclass
 class _Counts:
-    """What one reading came across."""
+    """Counts of one reading."""
 
     haystacks: int = 0
     items: int = 0
@@ -336,3 +341,112 @@ def _examples(haystack: Haystack, dataset: str) -> Iterator[Example]:
             "trap": question.trap,
         }
         yield tidy(fields, 0, dataset, f"{dataset}, question {question.id}")
+
+
+Mode = Literal["shared", "isolated", "growing"]
+
+
+def in_mode(dataset: LoadedDataset, mode: Mode) -> LoadedDataset:
+    """The same questions with haystacks put in otherwise.
+
+    `shared`: every haystack once, for all of its questions (as loaded). `isolated`: a memory of its own for every question, so that no
+    question can change what another one finds. `growing`: the questions of the n-th haystack are asked of a memory that holds the first
+    n, in their order; ids of items and sessions then begin with their haystack's. Each n is set up anew, so that a resumed run says the
+    same. The haystack stays the unit of statistics (`cluster`).
+    """
+    if mode == "shared":
+        return dataset
+    change = _isolated if mode == "isolated" else _growing
+    return replace(
+        dataset,
+        _read=lambda: change(dataset.examples()),
+        _facts=lambda: {**{key: value for key, value in dataset.manifest().items() if key not in _OWN}, "mode": mode},
+    )
+
+
+_OWN = ("name", "evaluators", "has_context")
+
+
+def _isolated(examples: Iterable[Example]) -> Iterator[Example]:
+    for example in examples:
+        yield {**example, "group": f"{example['group']}#{example['id']}"}
+
+
+def _growing(examples: Iterable[Example]) -> Iterator[Example]:
+    items = context = ""
+    for haystack, questions in groupby(examples, key=lambda example: str(example["group"])):
+        for number, example in enumerate(questions):
+            if number == 0:
+                own = [
+                    replace(item, id=f"{haystack}/{item.id}", session=None if item.session is None else f"{haystack}/{item.session}")
+                    for item in unpacked(example["items"])
+                ]
+                items = "\n".join(filter(None, (items, packed(own))))
+                context = "\n\n".join(filter(None, (context, conversation(own))))
+            yield {**example, **_renamed(example, haystack), "group": f"{haystack}+", "items": items, "context": context}
+
+
+def _renamed(example: Example, haystack: str) -> dict[str, Any]:
+    """Everything that names items or sessions, with the haystack before it."""
+    named = {name: [f"{haystack}/{one}" for one in example[name]] for name in _IDS if name in example}
+    told = {
+        name: [{**each, "source": f"{haystack}/{each['source']}"} if "source" in each else each for each in example[name]]
+        for name in ("versions", "history")
+        if name in example
+    }
+    return named | told
+
+
+_IDS = ("evidence", "evidence_sessions", "near_misses")
+T = TypeVar("T")
+
+#: What a question of a conversation keeps of an example.
+_KEPT = ("answers", "evidence", "evidence_sessions", "answerable", "asked", "category", "choices", "correct_letter", "versions")
+
+
+def locomo(n: int | None = None, qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The first `n` conversations of LoCoMo with their questions, of the given types only."""
+    return conversations("locomo", n, qa_types)
+
+
+def longmemeval(n: int | None = None, variant: str = "s", qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The first `n` histories of LongMemEval, one question each; `variant`: `s`, `m` or `oracle`."""
+    return conversations(f"longmemeval:{variant}", n, qa_types)
+
+
+def conversations(spec: str, n: int | None = None, qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Any memory dataset as `{"id", "turns", "qa_pairs", "dataset"}`; `n` counts conversations. See `load_memory` for names and errors."""
+    loaded = load_memory(spec, n=n, qa_types=list(qa_types) if qa_types else None)
+    return [_conversation(name, list(examples)) for name, examples in groupby(loaded.examples(), key=lambda one: one["group"])]
+
+
+def split_conversations(examples: Iterable[T], train_frac: float = 0.8, seed: int = 42) -> tuple[list[T], list[T]]:
+    """Whole conversations in two parts, drawn by `seed`: the first with `train_frac` of them, rounded to the nearest."""
+    if not 0 <= train_frac <= 1:
+        raise BadInput(f"train_frac is {train_frac}; expected a share from 0 to 1")
+    drawn = list(examples)
+    random.Random(seed).shuffle(drawn)
+    first = round(len(drawn) * train_frac)
+    return drawn[:first], drawn[first:]
+
+
+def sample_search_pool(examples: Iterable[T], n: int = 100, seed: int | None = None) -> list[T]:
+    """At most `n` of the conversations, drawn without replacement; another draw each time unless there is a `seed`."""
+    known = list(examples)
+    return random.Random(seed).sample(known, min(n, len(known)))
+
+
+def _conversation(name: str, examples: Sequence[Example]) -> dict[str, Any]:
+    first = examples[0]
+    turns = [_turn(item) for item in unpacked(first["items"])]
+    return {"id": name, "turns": turns, "qa_pairs": [_pair(example) for example in examples], "dataset": first["dataset"]}
+
+
+def _turn(item: Item) -> dict[str, Any]:
+    named = {"id": item.id, "timestamp": item.time, "speaker": item.speaker, "session_id": item.session}
+    return {"role": item.role, "content": item.text, **{key: value for key, value in named.items() if value is not None}}
+
+
+def _pair(example: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: example[name] for name in _KEPT if name in example}
+    return {"question": example["question"], "answer": example.get("answer"), "type": example["qa_type"], **kept}

@@ -1,17 +1,23 @@
-"""Questions about things stored, in the three file shapes of cortex's evaluation harness.
+"""Questions about stored things, in the three file shapes of cortex's evaluation harness, and three small bundled sets.
 
-None of the three is the published format of the benchmark whose name it bears; a published file is recognised and refused, because read as
-one of these it would give questions with nothing to remember.
+None of the three shapes is the published format of the benchmark whose name it bears. A published file is recognised and refused,
+because it would give questions with nothing to remember.
+
+The bundled sets (`seed_set`) try a client; they do not tell stores apart. Most questions have no more items than are usually asked for,
+so a store that returns everything is right (`random_floor` reports this for a run). Unlike the sets they stand in for, all can be
+decided when everything is stored together, and questions about updates ask for the new value.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, UnknownName
 
 SHAPES = {
     "locomo": "{conversation: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: [{question, answer, category}]}}",
@@ -50,7 +56,7 @@ class Pair:
 
 
 def shape_of(document: Any) -> str | None:
-    """Which of the three shapes it is, told by its fields; `None` for anything else."""
+    """Recognise one of the three shapes by its fields; `None` for anything else."""
     if isinstance(document, Mapping):
         conversations = [value for value in document.values() if isinstance(value, Mapping)]
         return "locomo" if any("question_answer_pairs" in conversation for conversation in conversations) else None
@@ -95,8 +101,6 @@ def _wrong(document: Any, shape: str | None, benchmark: str | None) -> str:
 
 
 # The three shapes -----------------------------------------------------------------------------------------------------------------------
-
-
 def _locomo(document: Mapping[str, Any], on_blank: Blank) -> Iterable[Pair]:
     for name, conversation in document.items():
         where = f"conversation {name!r}"
@@ -167,8 +171,6 @@ def _said(turns: Iterable[Mapping[str, Any]], who: Sequence[str], what: Sequence
 
 
 # Fields ---------------------------------------------------------------------------------------------------------------------------------
-
-
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise BadInput(f"{where}: expected a list, found {_kind(value)}")
@@ -199,3 +201,49 @@ def _kind(value: Any) -> str:
     return (
         "nothing" if value is None else {"dict": "an object", "list": "a list", "str": "text"}.get(type(value).__name__, repr(value)[:40])
     )
+
+
+NAMES = ("locomo", "longmemeval", "chain-hop")
+
+
+def seed_set(name: str) -> list[Pair]:
+    """The pairs of a set: "locomo" (10, four conversations), "longmemeval" (10), "chain-hop" (7, one to five hops; also called "dmr")."""
+    known = {"locomo": _conversations, "longmemeval": _facts, "chain-hop": _chains, "dmr": _chains}
+    if name not in known:
+        raise UnknownName("set of questions", name, known)
+    return known[name](tomllib.loads((files(__package__) / "seed_sets.toml").read_text("utf-8")))
+
+
+def _conversations(data: dict[str, Any]) -> list[Pair]:
+    return [
+        Pair(
+            id=f"locomo-{talk['id']}{number}",
+            question=asked["question"],
+            answer=asked["answer"],
+            items=tuple(f"User: {user}\nAssistant: {assistant}" for user, assistant in talk["turns"]),
+            category=asked["category"],
+            haystack=f"locomo-{talk['id']}",
+        )
+        for talk in data["locomo"]
+        for number, asked in enumerate(talk["questions"], 1)
+    ]
+
+
+def _facts(data: dict[str, Any]) -> list[Pair]:
+    return [
+        Pair(f"longmemeval-{n}", one["question"], one["answer"], tuple(fact["text"] for fact in one["facts"]), one["category"])
+        for n, one in enumerate(data["longmemeval"], 1)
+    ]
+
+
+def _chains(data: dict[str, Any]) -> list[Pair]:
+    return [
+        Pair(
+            id=f"chain-hop-{n}",
+            question=one["question"],
+            answer=one["answer"],
+            items=tuple(f"{speaker}: {text}" for speaker, text in one["turns"]),
+            category=f"{one['hops']}-hop",
+        )
+        for n, one in enumerate(data["chain_hop"], 1)
+    ]

@@ -1,10 +1,10 @@
-"""What other tools call F1 and exact match, under names that say whose."""
+"""Other tools' F1 and exact match, under names that say whose."""
 
 from __future__ import annotations
 
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
-from context_bench.memory.cortex import recall as cortex
+from context_bench.memory.cortex import containment as cortex
 
 _MEM0_MARKS = str.maketrans(dict.fromkeys(".,!?", " "))
 

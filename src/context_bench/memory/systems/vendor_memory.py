@@ -19,7 +19,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
 from context_bench.memory.protocol import Capability, Hit, Item, Receipt
-from context_bench.memory.systems._listed import spoken
+from context_bench.memory.systems.baselines import spoken
 from context_bench.memory.systems.embedding import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.wire.apis.shared import Reply
@@ -148,7 +148,7 @@ class VendorMemory:
         self._space, self._twin = "root", False
 
     def fingerprint(self) -> dict[str, Any]:
-        """What its hits depend on: the package's version among it, the address of the relay not."""
+        """Everything its hits depend on: the package's version among it, the address of the relay not."""
         told = {name: value for name, value in self._settings.items() if name not in ("relay", "embeddings", "folder")}
         return {"class": type(self).__name__, "package": self.vendor.package, "version": self.version, "embedder": self._embedder, **told}
 
@@ -191,7 +191,7 @@ class VendorMemory:
             self._worker.close()
 
     def _text(self, item: Item) -> str:
-        """What is remembered of an item."""
+        """The text that is remembered of an item."""
         return spoken(item)
 
     def _add(self, item: Item) -> Receipt:

@@ -1,4 +1,4 @@
-"""Where published memory data comes from, and the documents of files and folders of one's own."""
+"""Sources of published memory data, and the documents of files and folders of one's own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ _KINDS = ("user", "assistant_facts", "changing", "abstention", "preference", "im
 _SPLITS = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 _MAB = {split.lower().replace("_", "-"): (Part("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),) for split in _SPLITS}
 _CONVO = {kind.replace("_", "-"): (Part("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),) for kind in _KINDS}
-
 PUBLISHED = {
     each.name: each
     for each in (
@@ -154,10 +153,8 @@ class Source:
 
 
 # --- the hub ---
-
-
 def published(known: Published, config: str | None) -> Source:
-    """What the hub carries of it; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
+    """The parts that the hub carries; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
     if not known.configs:
         raise PreflightFailed(f"no hub carries {known.name}: get it from {known.elsewhere}")
     wanted = next((name for name in known.configs if name.lower() == (config or known.config).lower()), None)
@@ -193,8 +190,6 @@ def _of_snapshot(found: hub.Snapshot, wanted: int | None) -> Iterator[Document]:
 
 
 # --- files of one's own ---
-
-
 def local(spec: str) -> Source:
     """A file, or a folder with everything readable below it. Raises `BadInput` if there is nothing of a known shape."""
     path = Path(spec).expanduser()
@@ -239,7 +234,7 @@ def _natural(path: Path) -> list[Any]:
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why a file is of no use; `None` if it is."""
+    """The reason for which a file is of no use; `None` if it is of use."""
     try:
         first = next(_of_file(path, path.name), None)
     except BadInput as error:

@@ -1,10 +1,11 @@
-"""Recall by containment, as cortex's evaluation harness counts it: is the expected text inside something that was recalled?
+"""Recall by containment, as cortex's evaluation harness counts it: the expected text is inside a recalled one.
 
-Three things are worth knowing before a number of these is quoted. `retrieved` is the best of all candidates, chosen by an oracle that sees
-the expected text, so `exact_match` and `f1_score` are upper bounds and no precision at rank 1. Containment is of characters: "Go" is
-inside "Mongoose" (`word_match` asks for whole words). And tokens are ASCII: a gold answer in Chinese or Greek has F1 0 everywhere, so
-that the first candidate stands for all.
+Read three things before quoting a number. `retrieved` is the best of all candidates, chosen by an oracle that sees the expected text.
+So `exact_match` and `f1_score` are upper bounds, and no precision at rank 1. Containment is of characters: "Go" is inside "Mongoose"
+(`word_match` asks for whole words). Tokens are ASCII: a gold answer in Chinese or Greek has F1 0 everywhere, so that the first
+candidate stands for all.
 
+The tables by category, and those against published numbers, are the harness's byte for byte, with a list of what they leave out.
 Source of the formulas: openclaw-cortex, `eval/runner`, v0.10.0 and v0.11.0, whose functions of these names agree in both.
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import share
 from context_bench.core.text import words
 
 UNCATEGORIZED = "uncategorized"
@@ -39,8 +41,6 @@ class Client(Protocol):
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------------------------
-
-
 def simple_lower(text: str) -> str:
     """Lower case, one character for one: unlike `str.lower`, İ gives one letter and Σ is σ at the end of a word too."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
@@ -52,7 +52,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def exact_match(retrieved: str, ground_truth: str) -> bool:
-    """Whether `retrieved` contains `ground_truth`, whatever the case; false for an empty ground truth."""
+    """True if `retrieved` contains `ground_truth`, whatever the case; false for an empty ground truth."""
     return bool(ground_truth) and simple_lower(ground_truth) in simple_lower(retrieved)
 
 
@@ -89,10 +89,8 @@ def _overlap(retrieved: str, ground_truth: str) -> tuple[int, int, int]:
 
 
 # Lists of candidates --------------------------------------------------------------------------------------------------------------------
-
-
 def recall_at_k(memories: Sequence[str] | None, ground_truth: str, k: int) -> bool:
-    """Whether one of the first `k` memories contains the ground truth; false for k ≤ 0."""
+    """True if one of the first `k` memories contains the ground truth; false for k ≤ 0."""
     return any(exact_match(memory, ground_truth) for memory in (memories or ())[: max(0, k)])
 
 
@@ -102,8 +100,6 @@ def best_candidate(memories: Sequence[str] | None, ground_truth: str) -> str:
 
 
 # Records --------------------------------------------------------------------------------------------------------------------------------
-
-
 class _Written:
     def as_dict(self) -> dict[str, Any]:
         """The fields in their documented order."""
@@ -203,8 +199,6 @@ def summaries_json(summaries: Iterable[BenchmarkSummary]) -> str:
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------------------------
-
-
 def score_question(
     question_id: str, question: str, ground_truth: str, memories: Sequence[str] | None, k: int, category: str = ""
 ) -> BenchmarkResult:
@@ -255,8 +249,6 @@ def _means(results: Sequence[BenchmarkResult]) -> CategorySummary:
 
 
 # The table ------------------------------------------------------------------------------------------------------------------------------
-
-
 def table_cell(text: str) -> str:
     """Text of others inside a table: one line, no bar, nothing that steers a terminal."""
     return "".join(char if char.isprintable() else " " for char in text).replace("|", "\\|")
@@ -282,3 +274,145 @@ def format_markdown_table(summaries: Sequence[BenchmarkSummary | None], k: int) 
         exact = percent(one.exact_match_accuracy, 10)
         lines.append(f"| {table_cell(one.name):<14} | {one.total_questions:<9d} | {exact} | {one.avg_f1:.4f}  | {shares} |")
     return "\n".join(lines) + "\n"
+
+
+#: The benchmarks whose columns a comparison has, in order, and the name of each in a summary.
+BENCHMARKS = {"locomo": "LoCoMo", "longmemeval": "LongMemEval", "dmr": "DMR"}
+THIS_RUN = "OpenClaw Cortex (this run)"
+
+#: benchmark → the categories that its table prints, in order
+_ROWS = {
+    "locomo": ("single-hop", "multi-hop", "temporal"),
+    "longmemeval": ("temporal", "multi-hop", "knowledge-update"),
+    "dmr": ("1-hop", "2-hop", "3-hop", "4-hop", "5-hop"),
+}
+_WIDTHS = {"locomo": 11, "longmemeval": 16, "dmr": 8}
+
+
+def format_category_table(benchmark: str, summary: BenchmarkSummary) -> str:
+    """The original's table by category: exact match for "locomo" and "longmemeval", all measures for "dmr".
+
+    Only the categories that the original prints; `format_other_categories` has the rest. Empty if there are no categories at all.
+    """
+    if not summary.category_breakdowns:
+        return ""
+    shown = [name for name in _ROWS[benchmark] if name in summary.category_breakdowns]
+    return _categories(benchmark, {name: summary.category_breakdowns[name] for name in shown})
+
+
+def format_other_categories(benchmark: str, summary: BenchmarkSummary) -> str:
+    """The categories that the original computes and never prints, in the same columns; empty if there are none."""
+    others = {name: part for name, part in sorted(summary.category_breakdowns.items()) if name not in _ROWS[benchmark]}
+    return _categories(benchmark, others) if others else ""
+
+
+def _categories(benchmark: str, parts: Mapping[str, CategorySummary]) -> str:
+    width = _WIDTHS[benchmark]
+    head, rule = f"| {'Category':<{width}} |", f"|{'-' * (width + 2)}|"
+    if benchmark != "dmr":
+        lines = [f"{head} Exact Match |", f"{rule}-------------|"]
+        lines += [f"| {table_cell(name):<{width}} | {percent(part.exact_match_accuracy, 10)} |" for name, part in parts.items()]
+    else:
+        lines = [f"{head} Questions | Exact Match | Avg F1  | Recall@K |", f"{rule}-----------|-------------|---------|----------|"]
+        lines += [
+            f"| {table_cell(name):<{width}} | {part.total_questions:<9d} | {percent(part.exact_match_accuracy, 10)} | {part.avg_f1:.4f}  |"
+            f" {percent(part.recall_at_k, 8)} |"  # one wider than its head, as the original prints it
+            for name, part in parts.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+# Against published numbers --------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Rows of published exact-match numbers (0 to 1; `None` = not measured), this run's last, and where they come from.
+
+    `unstated`: the systems whose row does not say by which protocol it was measured.
+    """
+
+    rows: list[tuple[str, dict[str, float | None]]]
+    sources: dict[str, str] = field(default_factory=dict)
+    unstated: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of `comparison.json`: `rows`, and `sources` if there are any."""
+        rows = [{"system": name, **{f"{key}_em": measured[key] for key in BENCHMARKS}} for name, measured in self.rows]
+        return {"rows": rows, **({"sources": dict(sorted(self.sources.items()))} if self.sources else {})}
+
+    def markdown(self) -> str:
+        """The heading, the four columns, and the sources."""
+        lines = ["## Benchmark Comparison", "", "| System | LoCoMo EM | LongMemEval EM | DMR EM |"]
+        lines.append("|--------|-----------|----------------|--------|")
+        for name, measured in self.rows:
+            cells = ["—" if measured[key] is None else percent(measured[key] or 0.0) for key in BENCHMARKS]
+            lines.append(f"| {table_cell(name):<30} | {cells[0]:<9} | {cells[1]:<14} | {cells[2]:<6} |")
+        if self.sources:
+            order = [*(key for key in BENCHMARKS if key in self.sources), *sorted(self.sources.keys() - BENCHMARKS.keys())]
+            lines += ["", "### Sources", "", *(f"- **{table_cell(key)}**: {table_cell(self.sources[key])}" for key in order)]
+        return "\n".join(lines) + "\n"
+
+
+def compared(baseline: Any, current: Any, name: str = THIS_RUN) -> Compared:
+    """Published numbers beside those of one run.
+
+    `baseline`: the object `{"systems": [{"name", "locomo_em", "longmemeval_em", "dmr_em"}], "sources": {…}}`, null or missing = not
+    measured; `current`: an array of summaries or one summary, matched by name whatever its case, the last of equal names counting.
+    A system or a summary may say `protocol`; `BadInput` if two rows say different ones, because then their numbers are not one table's.
+    """
+    systems = baseline.get("systems") if isinstance(baseline, Mapping) else None
+    if not isinstance(systems, list):
+        raise BadInput('the baseline is expected to be an object with a list "systems"')
+    rows, protocols = [], {}
+    for position, system in enumerate(systems):
+        if not isinstance(system, Mapping) or not isinstance(system.get("name"), str):
+            raise BadInput(f"baseline system {position}: expected an object with a name, found {_short(system)}")
+        rows.append((system["name"], {key: _measured(system.get(f"{key}_em"), system["name"]) for key in BENCHMARKS}))
+        protocols[system["name"]] = system.get("protocol")
+    summaries = _summaries(current)
+    latest = {str(summary["name"]).lower(): summary for summary in summaries}
+    rows.append((name, {key: _measured(latest.get(key, {}).get("exact_match_accuracy"), name) for key in BENCHMARKS}))
+    protocols |= {f"{name}, {summary['name']}": summary.get("protocol") for summary in summaries if summary.get("protocol")}
+    _one_protocol(protocols)
+    sources = baseline.get("sources") or {}
+    if not isinstance(sources, Mapping):
+        raise BadInput(f'the baseline\'s "sources" are expected to be an object, found {_short(sources)}')
+    return Compared(rows, {str(key): str(text) for key, text in sources.items()}, [row for row, said in protocols.items() if not said])
+
+
+def _summaries(current: Any) -> list[Mapping[str, Any]]:
+    listed = current if isinstance(current, list) else [current]
+    for summary in listed:
+        if not isinstance(summary, Mapping) or not isinstance(summary.get("name"), str):
+            raise BadInput(f"the run is expected to be a summary or a list of summaries, each with a name; found {_short(summary)}")
+    return listed
+
+
+def _measured(value: Any, name: str) -> float | None:
+    if value is None:
+        return None
+    if (found := share(value)) is None:
+        raise BadInput(f"{name}: an accuracy is expected to be a number from 0 to 1, found {_short(value)}")
+    return found
+
+
+def _one_protocol(protocols: Mapping[str, Any]) -> None:
+    """A protocol told part by part says what was measured under `system`, which may differ."""
+    stated: dict[str, tuple[str, Any]] = {}
+    for name, protocol in protocols.items():
+        if isinstance(protocol, Mapping):
+            protocol = {part: value for part, value in protocol.items() if part != "system"}
+        if protocol:
+            stated.setdefault(str(protocol), (name, protocol))
+    if len(stated) > 1:
+        told = [(name, protocol) for name, protocol in stated.values()]
+        if all(isinstance(protocol, Mapping) for _, protocol in told):
+            parts = dict.fromkeys(part for _, protocol in told for part in protocol)
+            differing = [part for part in parts if len({str(protocol.get(part)) for _, protocol in told}) > 1]
+            told = [(name, {part: protocol.get(part) for part in differing}) for name, protocol in told]
+        said = "; ".join(f"{name}: {protocol if isinstance(protocol, str) else _short(protocol)}" for name, protocol in told)
+        raise BadInput(f"these rows were measured by different protocols and are not put into one table: {said}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,227 @@
+"""Memories that a model writes: one summary rewritten again and again, or a ledger of facts with their sources.
+
+Both read the conversation part by part through a model behind an OpenAI-compatible URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from context_bench.core.errors import Failed, describe
+from context_bench.core.grouping import by_size
+from context_bench.core.protocols import Prices
+from context_bench.core.tokens import counter_for
+from context_bench.memory.protocol import Hit, Item, Receipt, known_by, known_until
+from context_bench.memory.systems.bm25 import BM25
+from context_bench.systems.shared import OfModel
+
+MEMORIES = {"summary_regenerative": "RegenerativeSummary", "summary_anchored": "AnchoredSummary"}
+
+
+class Written(OfModel):
+    """A memory that a model writes. `relay`: base URL of the model; `api_key` defaults to `OPENAI_API_KEY`.
+
+    New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at temperature 0, with at
+    most `max_tokens` for its reply. A part whose call fails is reported in the receipts of its items, and the memory is as before it.
+    `prices` and `limiter` as of `ChatClient`.
+    """
+
+    batch: int | None = 20
+
+    def __init__(
+        self,
+        relay: str | None = None,
+        model: str = "gpt-3.5-turbo",
+        api_key: str | None = None,
+        *,
+        part_tokens: int = 1500,
+        max_tokens: int = 800,
+        timeout: float = 120.0,
+        max_retries: int = 3,
+        prices: Prices | None = None,
+        limiter: Any = None,
+    ) -> None:
+        settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
+        super().__init__(relay, model, api_key, "--relay", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
+        self._owner = True
+        self._begin("")
+
+    async def add(self, items: Sequence[Item]) -> list[Receipt]:
+        """Have the model read the items, part by part, in order."""
+        receipts: list[Receipt] = []
+        async with self._turn:  # each part is read with what was written of the one before
+            for part in self._parts(items):
+                try:
+                    await self._read(part)
+                except Failed as error:
+                    receipts += [Receipt(item.id, error=describe(error)) for item in part]
+                else:
+                    receipts += [Receipt(item.id) for item in part]
+        return receipts
+
+    async def aclose(self) -> None:
+        """Let go of the connections; a twin leaves them to the memory that it came from."""
+        if self._owner:
+            await super().aclose()
+
+    async def _read(self, part: Sequence[Item]) -> None:
+        """Take a part in."""
+        raise NotImplementedError
+
+    def _begin(self, name: str) -> None:
+        """Be the empty namespace `name`."""
+        self._turn = asyncio.Lock()
+
+    def _parts(self, items: Sequence[Item]) -> Iterator[list[Item]]:
+        counter = counter_for()
+        return by_size(items, lambda item: counter.count(dated(item)), self.part_tokens)
+
+
+def dated(item: Item) -> str:
+    """A turn as the model reads it: when, who, what."""
+    return f"({item.time}) {item.line}" if item.time else item.line
+
+
+_RULES = """You keep the memory of a long conversation as one summary.
+You get the summary so far and the next part of the conversation. Write the new summary, which takes the place of the old one.
+Keep names, dates, numbers, places, preferences and decisions exactly as they were said. Where something changed, say what it is now and
+since when. Leave greetings and small talk out. Write plain sentences, one fact to a line, and nothing else."""
+
+
+class RegenerativeSummary(Written):
+    """Holds nothing but the latest summary, and gives it as its only hit, whatever is asked. It does not know its sources.
+
+    Nor does it know what it was told when: `as_of` leaves nothing out, so in a question about an earlier moment it knows too much.
+    """
+
+    name = "summary_regenerative"
+    capabilities = frozenset({"add", "search", "delete_all", "namespaces", "stats"})
+    rules = _RULES
+
+    def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
+        """The summary, if there is one."""
+        return [Hit(self._summary, memory_id="summary")] if self._summary and k > 0 else []
+
+    def namespace(self, name: str) -> RegenerativeSummary:
+        """An isolated twin with no summary yet, on the same model."""
+        twin = copy.copy(self)
+        twin._owner = False
+        twin._begin(name)
+        return twin
+
+    def delete_all(self) -> None:
+        """Forget the summary."""
+        self._summary = ""
+
+    def reset(self) -> None:
+        """The same as `delete_all`."""
+        self.delete_all()
+
+    def stats(self) -> dict[str, int]:
+        """One item if there is a summary, and its bytes."""
+        return {"items": int(bool(self._summary)), "bytes": len(self._summary.encode("utf-8", "replace"))}
+
+    def _begin(self, name: str) -> None:
+        super()._begin(name)
+        self._summary = ""
+
+    async def _read(self, part: Sequence[Item]) -> None:
+        new = "\n".join(dated(item) for item in part)
+        self._summary = await self._ask(f"Summary so far:\n{self._summary or '(nothing yet)'}\n\nNext part:\n{new}\n\nNew summary:")
+
+
+_LEDGER_RULES = """You keep the memory of a long conversation as a ledger of facts.
+You get the last entries of the ledger and the next part of the conversation, whose turns are numbered.
+Write what is new, one fact to a line: a dash, the fact as one short sentence with names, dates and numbers exactly as they were said, and
+the numbers of the turns it comes from in square brackets. Example: - Mara's flight leaves on 3 May [2,5]
+Where an entry of the ledger is no longer true, first write a line with a tilde and the entry's number, then the fact as it is now.
+Example: ~ L7
+Do not repeat entries. Leave greetings and small talk out. If nothing is new, write: - nothing"""
+_FACT = re.compile(r"^[ \t]*[-*•][ \t]+(?P<fact>.+?)[ \t]*(?:\[(?P<turns>[\d,; \-–]*)\][ \t.]*)?$")
+_STRUCK = re.compile(r"^[ \t]*~[ \t]*L?(\d{1,9})\b")
+_LONGEST = 2000  # characters of one entry
+_SHOWN = 40  # entries of the ledger that the model sees
+
+
+class AnchoredSummary(Written):
+    """Hits are entries of the ledger: those that share words with the question by BM25, then the newest ones, up to `k`.
+
+    `source_ids` are the turns that the model named for an entry; turn numbers that it made up are left out.
+    """
+
+    name = "summary_anchored"
+    capabilities = frozenset({"add", "search", "delete", "delete_all", "source_ids", "timestamps", "namespaces", "stats"})
+    rules = _LEDGER_RULES
+
+    def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
+        """Entries, best first."""
+        until = known_until(as_of)
+        found = [hit.source_ids[0] for hit in self._index.search(query, k, as_of=as_of)]
+        others = [key for key, (hit, _) in reversed(self._ledger.items()) if key not in set(found) and known_by(hit.time, until)]
+        return [self._ledger[key][0] for key in [*found, *others][: max(0, k)]]
+
+    def delete(self, memory_id: str) -> bool:
+        """Strike one entry out; whether there was one."""
+        entry = self._ledger.pop(memory_id, None)
+        return entry is not None and self._index.delete(entry[1])
+
+    def delete_all(self) -> None:
+        """Strike everything out."""
+        self._ledger.clear()
+        self._index.delete_all()
+
+    def reset(self) -> None:
+        """The same as `delete_all`."""
+        self.delete_all()
+
+    def namespace(self, name: str) -> AnchoredSummary:
+        """An isolated twin with an empty ledger, on the same model."""
+        twin = copy.copy(self)
+        twin._owner = False
+        twin._begin(name)
+        return twin
+
+    def stats(self) -> dict[str, int]:
+        """Entries that hold, and the bytes of their texts."""
+        return {"items": len(self._ledger), "bytes": sum(len(hit.text.encode("utf-8", "replace")) for hit, _ in self._ledger.values())}
+
+    async def aclose(self) -> None:
+        self._index.close()
+        await super().aclose()
+
+    def _begin(self, name: str) -> None:
+        super()._begin(name)
+        self._ledger: dict[str, tuple[Hit, str]] = {}  # entry → (what it says, its id in the index)
+        self._index = BM25(space=name)
+        self._next = 1
+
+    async def _read(self, part: Sequence[Item]) -> None:
+        shown = list(self._ledger.items())[-_SHOWN:]
+        ledger = "\n".join(f"{key}: {hit.text}" for key, (hit, _) in shown) or "(empty)"
+        turns = "\n".join(f"[{number}] {dated(item)}" for number, item in enumerate(part, 1))
+        said = await self._ask(f"Ledger:\n{ledger}\n\nNext part:\n{turns}\n\nNew lines of the ledger:")
+        for line in (each[:_LONGEST] for each in said.splitlines()):
+            if struck := _STRUCK.match(line):
+                self.delete(f"L{int(struck[1])}")
+            elif (fact := _FACT.match(line)) and fact["fact"].strip(" .").lower() != "nothing":
+                self._write(fact["fact"], [part[at - 1] for at in _numbers(fact["turns"] or "") if 0 < at <= len(part)])
+
+    def _write(self, fact: str, sources: Sequence[Item]) -> None:
+        key = f"L{self._next}"
+        self._next += 1
+        when = next((item.time for item in sources if item.time), None)
+        (receipt,) = self._index.add([Item(key, fact, time=when)])
+        self._ledger[key] = Hit(fact, None, tuple(dict.fromkeys(item.id for item in sources)), key, when), receipt.memory_id or ""
+
+
+def _numbers(text: str) -> list[int]:
+    """`2,5-7` → 2, 5, 6, 7. A range of more than 100 is taken for two numbers."""
+    found: list[int] = []
+    for first, last in re.findall(r"(\d{1,6})(?:\s*[-–]\s*(\d{1,6}))?", text):
+        low, high = int(first), int(last or first)
+        found += range(low, high + 1) if 0 <= high - low <= 100 else (low, high)
+    return found
