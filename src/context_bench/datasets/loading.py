@@ -14,11 +14,10 @@ from context_bench.core.families import Datasets, families
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
-from context_bench.datasets.content import Contents
-from context_bench.datasets.examples import examples_from, tidy
-from context_bench.datasets.guess import any_context, guess_evaluators
+from context_bench.datasets.examples import Contents, examples_from, tidy
 from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
 from context_bench.datasets.readers import KINDS, rows_of
+from context_bench.datasets.undescribed import any_context, guess_evaluators
 
 if TYPE_CHECKING:
     from context_bench.datasets.hub import Snapshot

@@ -46,7 +46,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from context_bench.evaluators.answer_quality import AnswerQuality
-    from context_bench.evaluators.answer_variants import AnswerVariants
     from context_bench.evaluators.code_execution import CodeExecution
     from context_bench.evaluators.ifeval_checker import IFEvalChecker
     from context_bench.evaluators.math_equivalence import MathEquivalence

@@ -25,8 +25,7 @@ from context_bench.core.protocols import ReplyCache
 from context_bench.core.records import Example
 from context_bench.judge.base import Question
 from context_bench.judge.blinding import VISIBILITIES, leak
-from context_bench.judge.pairwise import PairVerdict
-from context_bench.judge.pairwise_judge import PairwiseJudge, last_object
+from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
 from context_bench.stats.agreement import alpha_ordinal
 from context_bench.stats.proportions import wilson

@@ -11,7 +11,7 @@ from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import Judge, JudgeStats, Line, fenced, response_of
-from context_bench.judge.ratings import first_rating, strict_rating, weighted
+from context_bench.judge.judge_replies import first_rating, strict_rating, weighted
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating

@@ -31,7 +31,7 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import Judge, Line, Question, response_of
 from context_bench.judge.blinding import VISIBILITIES, normalised
-from context_bench.judge.rubric_reply import weighted_scores
+from context_bench.judge.judge_replies import weighted_scores
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.wire.apis.read import Reply

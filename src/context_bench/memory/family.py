@@ -114,7 +114,7 @@ FAMILY = Family(
     datasets=Datasets("memory:", _owns, _load, _names, _describe),
     evaluators={
         "abstention": "context_bench.memory.evaluators.abstention:Abstention",
-        "answer_variants": "context_bench.evaluators.answer_variants:AnswerVariants",
+        "answer_variants": "context_bench.memory.evaluators.answer_variants:AnswerVariants",
         "false_memory": "context_bench.memory.evaluators.false_memory_rate:FalseMemoryRate",
         "locomo": "context_bench.memory.evaluators.locomo:LocomoOfficial",
         "memory_judge": "context_bench.memory.evaluators.memory_judge:MemoryJudge",

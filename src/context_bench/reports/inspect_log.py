@@ -30,8 +30,7 @@ from typing import Any
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.reports.answered import Answered
-from context_bench.reports.json_out import Writable
+from context_bench.reports.json_out import Answered, Writable
 from context_bench.reports.text import json_ready, unicode_safe
 
 SCHEMA = "context-bench/inspect/1"

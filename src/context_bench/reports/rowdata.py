@@ -16,10 +16,10 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.detail import detail_html
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
-from context_bench.reports.tally import changed, first, shape_of
 from context_bench.reports.text import script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV

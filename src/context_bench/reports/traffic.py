@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.numbers import number
+from context_bench.reports.arm_aggregates import Line, Tally, quantile
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.wire.violations import NOTES
 
 _WIRE = (

@@ -8,10 +8,9 @@ import pytest
 from pyarrow import parquet
 
 from context_bench.core.records import EvalRow
-from context_bench.reports import parquet_out
-from context_bench.reports.answered import Answered
-from context_bench.reports.jsonl_out import write_jsonl
-from context_bench.reports.parquet_out import BATCH, write_parquet
+from context_bench.reports import frames as parquet_out
+from context_bench.reports.frames import BATCH, write_parquet
+from context_bench.reports.json_out import Answered, write_jsonl
 
 HOSTILE = "=1+1\x00\ud800\u202e</script>\n"
 

@@ -22,9 +22,7 @@ from typing import Any
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.tokens import counter_for
-from context_bench.datasets.pydocs.rename import Renaming
-from context_bench.datasets.pydocs.text import folded, installed_topics, paragraphs, statement
-from context_bench.datasets.pydocs.words import words
+from context_bench.datasets.pydocs.text import Renaming, folded, installed_topics, paragraphs, statement, words
 
 NAME = "bundled:pydocs-qa"
 LEAST, AIM, MOST = 900, 980, 1050  # tokens (o200k_base) of a context

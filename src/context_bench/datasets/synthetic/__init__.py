@@ -23,8 +23,7 @@ from context_bench.core.records import Example
 from context_bench.core.tokens import DEFAULT_ENCODING, TokenCounter, VocabularyCounter, encoding_of
 from context_bench.datasets.pydocs import overlap
 from context_bench.datasets.synthetic.text import SHORTEST, Text, compose
-from context_bench.datasets.synthetic.words import lexicon
-from context_bench.datasets.synthetic.world import CONSTRAINT, KINDS, Asked, World
+from context_bench.datasets.synthetic.world import CONSTRAINT, KINDS, Asked, World, lexicon
 
 NAME = "bundled:long-context"
 VERSION = 1  # of the generator: another number, other texts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, nice, scale
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Spread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Rated
 from context_bench.reports.text import visible

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import GREY, PALETTE, TIP, Names, axis, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.lines import lines
+from context_bench.reports.charts.layouts import lines
 from context_bench.reports.pictures import Chart, CurvePoint
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import GREY, INK, TIP, Names, axis, cycled, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Part
 

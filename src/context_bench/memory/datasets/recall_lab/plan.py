@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from context_bench.datasets.synthetic.words import Draw, capital
+from context_bench.datasets.synthetic.world import Draw, capital
 from context_bench.memory.datasets.recall_lab.language import People, Person, Values, chain, sentence, words
 
 VERSION = 1  # of the generator: another number, other haystacks

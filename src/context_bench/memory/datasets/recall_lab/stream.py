@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 
-from context_bench.datasets.synthetic.words import Draw
+from context_bench.datasets.synthetic.world import Draw
 from context_bench.memory.datasets.recall_lab.language import Person, sentence
 from context_bench.memory.datasets.recall_lab.plan import DAYS, SITTINGS, VERSION, Fact, Plan
 from context_bench.memory.protocol import Item
