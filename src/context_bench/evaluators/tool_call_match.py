@@ -1,4 +1,11 @@
-"""The tool calls of a reply against those that were expected, by name, arguments and types."""
+"""The tool calls of a reply against those that were expected, by name, arguments and types.
+
+The tool calls of a reply: those its API gave, or those written in its text. Nothing is ever executed.
+
+Texts are read in this order, the first that holds calls wins: `<tool_call>` and its kin, fenced code, the whole text, lines and inline code
+that are nothing but calls. A call is Python (`f(a=1, b="x")`, lists of them) or JSON (`{"name": …, "arguments": {…}}` under the usual
+names). Prose that merely mentions a call makes none.
+"""
 
 from __future__ import annotations
 
@@ -401,7 +408,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _typed(value: Any, schema: Any) -> bool:
-    """Whether a value has the type that a schema asks for; a type that is not known is met by any value."""
+    """True if a value has the type that a schema asks for; a type that is not known is met by any value."""
     names = schema.get("type") if isinstance(schema, Mapping) else None
     wanted = [_TYPES.get(str(name).lower()) for name in (names if isinstance(names, list | tuple) else [names])]
     return any(kinds is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)) for kinds in wanted)
@@ -446,7 +453,7 @@ def _spelt(text: str) -> str:
 
 # --- many calls against many expectations --------------------------------------------------------------------------------------------
 def _all_paired(shares: Sequence[Sequence[float]]) -> bool:
-    """Whether every expectation has a call of its own that meets it whole (augmenting paths)."""
+    """True if every expectation has a call of its own that meets it whole (augmenting paths)."""
     taken: dict[int, int] = {}
 
     def place(expected: int, seen: set[int]) -> bool:

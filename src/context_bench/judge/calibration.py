@@ -1,4 +1,4 @@
-"""What a judge's ratings are worth: held against people's ratings of the same items."""
+"""Calibration of judges: against people's ratings of the same items, and on answers that are known to be right or wrong."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How a judge and people agree on `n` items.
+    """Agreement of a judge and people on `n` items.
 
     `kappa` (quadratic weights) and `alpha` (Krippendorff, ordinal, all raters and the judge) of whole ratings; `alpha_humans` among people
     where there are several; `spearman` of ratings as they are; `signed_error` by system: mean of judge − human, a bias for or against it;
@@ -111,7 +111,7 @@ def calibrate(labels: Sequence[Labelled], judged: Mapping[str, Sequence[float]],
 
 
 def label_of(alpha: float | None) -> str:
-    """What may be said of a judge with this agreement."""
+    """The label of a judge with this agreement."""
     return "uncalibrated" if alpha is None or alpha < TENTATIVE else "tentative" if alpha < FIRM else "firm"
 
 
@@ -131,7 +131,7 @@ def _corrected(
 
 
 def family_of(model: str | None) -> str | None:
-    """Who made a model, by its name (`anthropic/claude-x` and `claude-x` alike); `None` where the name does not tell."""
+    """Maker of a model, by its name (`anthropic/claude-x` and `claude-x` alike); `None` where the name does not tell."""
     name = (model or "").lower().rpartition("/")[2]
     return next((family for family, pattern in _FAMILIES.items() if re.match(pattern, name)), None)
 

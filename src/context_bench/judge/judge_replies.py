@@ -1,4 +1,7 @@
-"""Reading a rating from 1 to 5 out of a judge's reply."""
+"""Readers of judges' replies: a rating from 1 to 5 in a text.
+
+Beside it: the scores in the JSON of a rubric judge with their certainty, and judges that answer YES or NO.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ def verdict(text: str) -> bool | None:
 
 
 class YesNoJudge(Judge):
-    """What such judges have in common: their arguments, how a reply is read, and how they are tried out."""
+    """Base of judges that answer YES or NO: their arguments, how a reply is read, and how they are tried out."""
 
     #: Pairs with a known verdict: (original, processed, yes).
     known: tuple[tuple[Example, Example, bool], ...] = ()

@@ -1,4 +1,7 @@
-"""A model says which of two answers to a probe is better, asked in both orders."""
+"""A model says which of two answers to a probe is better, asked in both orders.
+
+Two answers are asked for in both orders: the verdict says who wins, and what the order did.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class PairVerdict:
 
     @property
     def consistent(self) -> bool:
-        """Whether the order made no difference."""
+        """True if the order made no difference."""
         return (self.forward, self.backward) in (("first", "second"), ("second", "first"), ("tie", "tie"))
 
 
@@ -122,7 +125,7 @@ class PairwiseJudge(Judge):
         self.seed = seed
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the verdicts what they are; no key."""
+        """Facts that determine the verdicts; no key."""
         return super().fingerprint() | {"seed": self.seed}
 
     def compare(self, example: Example, a: Example, b: Example) -> PairVerdict:
@@ -173,7 +176,7 @@ class PairwiseJudge(Judge):
 
 
 def last_object(text: str, key: str) -> Any:
-    """What the last flat JSON object of a reply that has `key` says of it; `None` without one."""
+    """Value of `key` in the last flat JSON object of a reply that has it; `None` without one."""
     for found in reversed(_OBJECT.findall(text.rpartition("</think>")[2])):
         try:
             value = load_json(found)

@@ -1,4 +1,4 @@
-"""What the prompts of one recorded session get out of a provider's prompt cache, as sent and as forwarded."""
+"""Prompt caching in recorded sessions: cache hits as sent and as forwarded, and the cost with and without a system."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def session_cost(
 
 @dataclass(slots=True)
 class StatedBill:
-    """What logs state of their requests, and what the cache rules predict of the same ones. Tokens; `usd` in US dollars.
+    """Usage that logs state, and the prediction of the cache rules for the same requests. Tokens; `usd` in US dollars.
 
     `requests`, of which `stated` state their prompt tokens; `predicted_outputs`: replies whose output tokens are our own count.
     `usd` is the price of the stated usage, `None` where a request states none or its price is not known. `predicted`, `predicted_read`:
@@ -222,7 +222,7 @@ class StatedBill:
 
     @property
     def whole(self) -> bool:
-        """Whether every request states what was billed."""
+        """True if every request states what was billed."""
         return bool(self.requests) and self.stated == self.requests
 
     @property
@@ -232,7 +232,7 @@ class StatedBill:
 
 
 def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int = 0, own_rules: bool = True) -> dict[str, Any]:
-    """What a report says beside the money of recorded sessions, JSON-ready; unknown keys are left out.
+    """Facts that a report shows beside the money of recorded sessions, JSON-ready; unknown keys are left out.
 
     `rebuilt_share`: billed prompt tokens that the logs' own texts explain; `after_head_share`: the same of what follows each first request.
     `moved`: requests behind the system in which the stand-in for the head was gone. `own_rules`: the bill is by the recorded models' rules,
@@ -269,7 +269,7 @@ def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int 
 
 
 def _no_verdict(bill: StatedBill, missing: Sequence[str], found: dict[str, Any], moved: int, own_rules: bool) -> str | None:
-    """Why the money cannot be known; `None` where it can."""
+    """Reason for which the money cannot be known; `None` where it can."""
     if missing and bill.stated < bill.requests:
         return (
             f"the log leaves out {', '.join(missing)}, and {bill.requests - bill.stated:,} of its {bill.requests:,} replies do not state "
@@ -318,7 +318,7 @@ class Costs:
 
 
 def _penalty(ratio: float | None, saving: float | None) -> float | None:
-    """How much more is paid than the saved tokens promise."""
+    """Ratio of what is paid to what the saved tokens promise."""
     return None if ratio is None or saving is None else ratio - (1 - saving)
 
 

@@ -1,4 +1,7 @@
-"""The sums that pages show of a run's rows and that no metric computes. Memory does not grow with what rows carry."""
+"""The sums that pages show of a run's rows and that no metric computes. Memory does not grow with what rows carry.
+
+One pass over the rows of a run makes the sums.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ _MOST_CHANGES = 200  # different ones that are kept by name
 
 @dataclass(slots=True)
 class Seen:
-    """What the tap saw, summed over the rows of one line (keys of `EvalRow.wire`)."""
+    """Sums of what the tap saw over the rows of one line (keys of `EvalRow.wire`)."""
 
     sums: dict[str, float] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
@@ -156,7 +159,7 @@ class Tally:
                     self.instance = (place, row)
 
     def of_scores(self) -> Tally:
-        """What `take_scores` alone would have made of the same rows."""
+        """The result of `take_scores` alone over the same rows."""
         made = Tally(self.rows, self.failed, replace(self.sent), replace(self.forwarded), grown=self.grown)
         made.paired_sent, made.paired_forwarded = replace(self.paired_sent), replace(self.paired_forwarded)
         made.scores = {name: replace(each) for name, each in self.scores.items()}
@@ -202,7 +205,7 @@ def shape_of(row: EvalRow) -> str | None:
 
 
 def changed(row: EvalRow) -> bool | None:
-    """Whether something else went on to the model than was sent; `None` where one of the two is not known."""
+    """True if something else went on to the model than was sent; `None` where one of the two is not known."""
     sent, forwarded = number(row.wire.get("sent") if row.wire else None), number(row.output_tokens)
     sent = number(row.input_tokens) if sent is None else sent  # with a tap: what left our client, shortened or not
     if row.wire and any(row.wire.get(name) for name in ("text_changed", "role_changes", "param_changes")):
@@ -215,7 +218,7 @@ def changed(row: EvalRow) -> bool | None:
 
 
 def source_of(row: EvalRow) -> str:
-    """Where a row's forwarded tokens come from: `tap`, `usage` (the provider's own count) or `context` (what a Python system returned)."""
+    """Source of a row's forwarded tokens: `tap`, `usage` (the provider's own count) or `context` (what a Python system returned)."""
     if row.wire:
         told = row.wire.get("source")
         return told if isinstance(told, str) else "tap"
@@ -304,7 +307,7 @@ class Tallying:
         found.trials = max(found.trials, 1 + max(row.trial for row in rows))
 
     def result(self) -> Tallies:
-        """What all rows so far come to."""
+        """The sums of all rows so far."""
         found = self._found
         for line, name in self._only.items():
             found.datasets[line, name] = found.lines[line].of_scores()

@@ -1,4 +1,9 @@
-"""What a row opens to, in the report and in the viewer: question, gold, answer, scores with their reasons, what was sent and forwarded."""
+"""Detail of a row, as HTML for report and viewer and as text for a terminal.
+
+It holds question, gold, answer, scores with their reasons, what was sent and forwarded. As text it is readable without colour: dropped
+words stand in `[-…-]`, added ones in `{+…+}`, as `wdiff` and `git diff --word-diff` write them. As HTML thousands of pieces stand in a
+page, so they are joined here and not by a template; every text goes through `escape`.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +86,7 @@ def _row(it: ShownMessage, row: Sequence[Piece], is_first: bool) -> str:
 
 
 def _alone(piece: Piece) -> str:
-    """What stands over both sides: a long unchanged run, or all that there was no room for."""
+    """Text over both sides: a long unchanged run, or all that there was no room for."""
     words = _words(piece.words)
     if piece.rest:
         return f'<p class="same">… and {words} more, changed and unchanged, not in this page</p>\n'
@@ -131,7 +136,7 @@ def detail_html(
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a judge said, as lines to read."""
+    """A judge's reasons, as lines to read."""
 
     evaluator: str
     score: str

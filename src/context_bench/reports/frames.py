@@ -14,7 +14,26 @@ Arrow and polars (`to_arrow`, `to_polars`):
 | `errors`, `usage`, `wire`, `metadata` | JSON text: what they hold differs from row to row, and a struct would need one type for all |
 
 What was not measured is null; a column has its type even if everything in it is missing. Names are those of the Parquet export.
-"""
+
+Parquet (`write_parquet`), one row per (system, example, trial), for data frames and databases:
+
+| column | type |
+|---|---|
+| `system`, `dataset`, `example_id` | text (an id that is a number is written in digits) |
+| `trial` | int32, from 0 |
+| `shape`, `model`, `group`, `cluster` | text |
+| `score.NAME` for every score of the run | double, empty where it does not apply or failed |
+| `input_tokens`, `output_tokens` | int64: sent, forwarded |
+| `latency` | double, seconds |
+| `failed` | bool: the system gave no answer |
+| `errors` | map of text to text: source → `Class: message` |
+| `usage`, `judge_usage` | struct of `input_tokens`, `output_tokens`, `cache_read`, `cache_write`, `reasoning_tokens`, `calls` (int64), `cost` (US dollars), `ttft` (seconds) |
+| `question`, `context`, `response` | text, empty where not kept |
+| `answers` | list of text: all right answers |
+| `wire`, `metadata`, `example`, `output` | JSON text |
+
+What was not measured is null.
+"""  # noqa: E501
 
 from __future__ import annotations
 

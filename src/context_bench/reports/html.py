@@ -2,6 +2,8 @@
 
 The policy in the file allows exactly our own style and script, by hash. Everything that comes from data is escaped by the template, or
 stands in a data block from which the script makes text, or what the template made, never markup of its own.
+
+Charts are drawn and intervals are placed on a scale before the template runs.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class DrawnChart:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a figure and the ends of its interval are drawn, and what they say."""
+    """Positions of a figure and of the ends of its interval, with their texts."""
 
     at: float
     low: float | None
@@ -86,7 +88,7 @@ def _bars(table: Table) -> Bars | None:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a number from `low` to `high` stands between `start` and `end`."""
+    """Position of a number from `low` to `high` stands between `start` and `end`."""
 
     low: float
     high: float
@@ -239,7 +241,7 @@ def template_text(name: str) -> str:
 
 @lru_cache
 def environment() -> Environment:
-    """Where templates are rendered: everything is escaped, names unknown to a template are faults, `visible` tames outside text."""
+    """The environment that renders templates: everything is escaped, unknown names are faults, `visible` tames outside text."""
     made = Environment(
         loader=FunctionLoader(template_text),
         autoescape=True,

@@ -1,4 +1,7 @@
-"""A result as JSON: always valid for strict parsers, always in the same order, and what was not measured is absent."""
+"""A result as JSON: always valid for strict parsers, always in the same order, and what was not measured is absent.
+
+JSON lines are one object per row, with example and answer, read and written one at a time.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _TOP = (
 
 
 class Writable(Protocol):
-    """Where text goes: a file, standard output, `io.StringIO`."""
+    """Target of text: a file, standard output, `io.StringIO`."""
 
     def write(self, text: str, /) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""Which charts a result has, and the section that each of them belongs to."""
+"""Charts of a result, each with its section; and the sections on quality: scores with intervals, paired differences."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _against_truncation(material: Material) -> list[Table]:
 
 
 def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:
-    """What a line is about. Several baselines, or several shapes, are part of the name."""
+    """Title of a line. Several baselines, or several shapes, are part of the name."""
     parts = [f"{each.system} − {each.baseline}" if several else each.system, each.dataset, each.shape if shapes else None]
     extra = [] if each.metric in (PRIMARY, material.score_field, "") else [each.metric]
     return " · ".join([part for part in parts if part] + extra)
@@ -288,7 +288,7 @@ def _times(material: Material, section: Section) -> list[Chart]:
 
 
 def about_spread(what: str) -> str:
-    """How to read a distribution of these things."""
+    """Instructions for reading a distribution of these things."""
     return f"Each dot stands for one {what} in {_DOTS}, or for one, if there are no more. {_SPREAD} Left is faster."
 
 
@@ -299,7 +299,7 @@ def _spread(material: Material, line: Line, name: str, values: Sequence[float]) 
 
 
 def spread(name: str, values: Sequence[float]) -> Spread | None:
-    """How seconds are spread; `None` of nothing."""
+    """Spread of seconds; `None` of nothing."""
     ordered = array("d", sorted(values))
 
     def at(share: float) -> float:

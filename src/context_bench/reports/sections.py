@@ -1,4 +1,7 @@
-"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what failed."""
+"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what failed.
+
+Preparation of groups (ingest, compression) is paid once, and is in no figure of a question.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +190,7 @@ def _lifts(material: Material) -> list[Sentence]:
 
 
 def _headlines(material: Material) -> list[Sentence]:
-    """What makes all verdicts below it pointless to read one by one."""
+    """Facts that make all verdicts below it pointless to read one by one."""
     return [Sentence("this run", "insensitive", note) for note in map(str, material.result.notes) if is_headline(note)]
 
 
@@ -297,7 +300,7 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
 
 
 def _models(manifest: dict[str, Any]) -> list[str]:
-    """Who answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
+    """The models that answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
     cells = manifest.get("cells")
     labels = [mapping(cell.get("labels")) for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
     return list(dict.fromkeys(each["model"] for each in labels if isinstance(each.get("model"), str)))

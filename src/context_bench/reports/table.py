@@ -1,4 +1,8 @@
-"""A page in the terminal: narrow tables that fit, readable without colour."""
+"""A page in the terminal: narrow tables that fit, readable without colour.
+
+Beside it the list of the runs of a store, and small tables for commands that are not about a run. The less important columns of the
+list are left out where there is no room.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def render(page: Page, *, width: int | None = None, color: bool = False) -> str:
 
 
 def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None = None, color: bool = False) -> str:
-    """What `parts` gives for a width, one below the other, as `render` draws it; nothing in it is taken for markup."""
+    """The output of `parts` for a width, one below the other, as `render` draws it; nothing in it is taken for markup."""
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -129,7 +133,7 @@ def _packed_columns(widths: list[int], keys: int, room: int) -> list[list[int]]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """What each column takes: no more than its content, and never so much that keys and one column have no room side by side."""
+    """Width of each column: no more than its content, and never so much that keys and one column have no room side by side."""
     share = max(4, (width * 2 // 5) // table.keys - _GAP) if table.keys and width < WIDTH else width
     keys = [_natural(table, position, min(share, _KEY_WIDTH if position == 0 else _TEXT_WIDTH)) for position in range(table.keys)]
     left = max(4, width - sum(keys) - _GAP * table.keys)
@@ -177,7 +181,7 @@ def folded(text: str, width: int) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """What a cell shows; an em dash for what was not measured."""
+    """Text of a cell; an em dash for what was not measured."""
     if cell is None or cell == "":
         return MISSING
     return cell.text if isinstance(cell, Figure) else visible(cell, 300)

@@ -1,4 +1,4 @@
-"""What the pages show, read from the store: lists of runs, pages of rows, one row with its neighbours. Called in threads."""
+"""Content of the viewer's pages, read from the store in threads: runs, rows, one row with its neighbours; queries, cache."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Library:
 
     @property
     def kept(self) -> int:
-        """How many orders, searches and facets are kept."""
+        """Number of orders, searches and facets in the cache."""
         return len(self._orders) + len(self._searches) + len(self._facets)
 
     def runs(self, words: str, page: int) -> RunPage:

@@ -1,4 +1,8 @@
-"""The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written."""
+"""The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written.
+
+The viewer admits whoever has the address with the token, through a loopback name, and no other web page. Progress of a run is sent for as
+long as it goes on.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class Door:
         self.port = 0
 
     def refusal(self, request: web.BaseRequest) -> str | None:
-        """Why a request is not even looked at, or `None`: a foreign `Host` (a rebound name), another page's `Origin` or subrequest."""
+        """Reason to refuse a request, or `None`: a foreign `Host` (a rebound name), another page's `Origin` or subrequest."""
         host = request.headers.get(hdrs.HOST, "")
         if not self._own(host):
             return f"Host {host[:100]!r} is not this viewer's: open it under the address that `context-bench view` printed."
@@ -248,7 +252,7 @@ class Viewer:
 
     @property
     def library(self) -> Library:
-        """What is read from."""
+        """The library that pages are read from."""
         assert self._library is not None
         return self._library
 
@@ -403,7 +407,7 @@ class Viewer:
         return self._trackers[run.id]
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """How far a run is, told until it ends."""
+        """Progress events of a run until it ends."""
         run = await self._read(self.library.run, request.match_info["run"])
         if self._streams >= MOST_STREAMS:
             return self._fault(503, f"{MOST_STREAMS} pages watch already; close some of them.")

@@ -41,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """Which questions share one window, and in which topic (or topics, "a+b") they are found."""
+    """Questions that share one window, and the topic (or topics, "a+b") in which they are found."""
 
     id: str
     topic: str
@@ -68,7 +68,7 @@ def _question(ask: str, answer: str, anchor: str | list[str]) -> Question:
 
 
 def size() -> int:
-    """How many questions are written; a Python may carry the text of fewer."""
+    """Number of questions that are written; a Python may carry the text of fewer."""
     return sum(len(plan.questions) for plan in plans())
 
 
@@ -92,7 +92,7 @@ def _prose(topic: str, topics: Mapping[str, str]) -> list[str]:
 
 
 def _locate(plan: ContextPlan, prose: list[str], dropped: dict[str, str]) -> dict[int, tuple[int, str]]:
-    """Where each question's evidence stands: question number → (paragraph number, sentence)."""
+    """Position of each question's evidence: question number → (paragraph number, sentence)."""
     places: dict[int, tuple[int, str]] = {}
     folds = [folded(paragraph) for paragraph in prose]
     for number, question in enumerate(plan.questions):
@@ -195,7 +195,7 @@ def _window(prose: list[str], needed: set[int], avoid: set[int], before: float) 
 
 
 def facts(built: Built, seed: int, topics: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What the manifest says about this dataset: whose text, which questions were used, how much they repeat the text's words."""
+    """Facts for the manifest about this dataset: whose text, which questions were used, how much they repeat the text's words."""
     examples = built.examples
     overlaps = sorted(e["overlap"] for e in examples)
     return {

@@ -1,4 +1,10 @@
-"""The documentation that every CPython carries, as plain paragraphs of prose."""
+"""The documentation that every CPython carries, as plain paragraphs of prose.
+
+Made-up names stand for real ones: the same everywhere in one context, different for another seed.
+
+A model that has read the documentation knows that hash randomization came with 3.3. In our text it came with, say, 3.61; only who
+reads the text can know. So what the closed-book score shows above zero is luck.
+"""
 
 from __future__ import annotations
 

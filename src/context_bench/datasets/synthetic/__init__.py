@@ -59,7 +59,7 @@ class Suite:
         return f"{NAME}:{','.join(options)}"
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says: how to get the same examples again, how long they are, how much questions repeat the evidence."""
+        """Facts for the manifest: how to get the same examples again, how long they are, how much questions repeat the evidence."""
         digest, seen, contexts = hashlib.sha256(), dict[str, list[float]](), dict[str, int]()
         for example in self.examples():
             digest.update(canonical_json(example).encode() + b"\n")
@@ -148,7 +148,7 @@ def _counter(name: str) -> TokenCounter:
 
 
 def about() -> dict[str, Any]:
-    """What `describe` says without making anything."""
+    """Facts that `describe` gives without making anything."""
     return {
         "name": NAME,
         "about": "Six kinds of question about made-up papers of any length: " + ", ".join(KINDS) + "; reported apart.",

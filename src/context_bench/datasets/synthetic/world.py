@@ -1,6 +1,9 @@
-"""What one text says: facts as sentences, the questions about them, and facts of the same form that nobody asks about.
+"""Content of one text: facts as sentences, the questions about them, and facts of the same form that nobody asks about.
 
 Each question records which sentences its answer follows from (`needs`) and which look like them (`near`).
+
+Randomness, words and number forms are ours: nothing here depends on the version of Python. Made-up people, firms, houses, towns, ships
+and rooms never occur twice in one text.
 """
 
 from __future__ import annotations

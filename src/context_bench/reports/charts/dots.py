@@ -40,7 +40,7 @@ def draw(chart: Chart, width: int) -> Any:
 
 
 def _between(rows: Rows) -> list[float]:
-    """Where faint lines part the dimensions."""
+    """Heights of the faint lines that part the dimensions."""
     reach = rows.thick / 2 + (20 if rows.narrow else 3)
     return [at - reach for at in rows.at[1:]]
 

@@ -1,4 +1,4 @@
-"""What failed, by class: a bar for each system, its parts the classes."""
+"""Failures by class: a bar for each system, its parts the classes."""
 
 from __future__ import annotations
 

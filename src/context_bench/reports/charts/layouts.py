@@ -2,6 +2,8 @@
 
 On a wide drawing names stand at the left and figures at the right of the plot; on a narrow one both stand above their line, so that the
 plot keeps its width.
+
+Lines of figures over a doubling or a plain axis serve `rates` and `recall`.
 """
 
 from __future__ import annotations
@@ -137,7 +139,7 @@ def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
 
 
 def _aside(names: Sequence[str], pixels: float, per_pixel: float) -> dict[str, float]:
-    """How far each line is moved aside, so that whiskers at one place do not cover one another."""
+    """Distance by which each line is moved aside, so that whiskers at one place do not cover one another."""
     middle = (len(names) - 1) / 2
     step = min(pixels, 36 / max(1, len(names)))
     return {name: (place - middle) * step * per_pixel for place, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""What a memory finds among its first k hits, one line for each memory."""
+"""Recall of memories among their first k hits, one line for each memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies save in tokens and cost in money: for each of them a group of bars."""
+"""Savings of strategies in tokens, and their cost in money: for each of them a group of bars."""
 
 from __future__ import annotations
 

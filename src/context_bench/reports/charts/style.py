@@ -1,4 +1,4 @@
-"""How all charts look: colours, shapes, letters, scales."""
+"""Style of all charts (colours, shapes, letters, scales), and the way from an altair chart to a harmless SVG or PNG."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIP = "tip:"
 
 
 def narrow(width: int) -> bool:
-    """Whether a drawing of this width is meant for a small screen."""
+    """True if a drawing of this width is meant for a small screen."""
     return width < _NARROW
 
 
