@@ -28,19 +28,28 @@ from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
 from context_bench.engine.store import encoding
-from context_bench.evaluators import _calls, _labels, _letters, _mathtext, code_program, instructions
+from context_bench.evaluators import (
+    _mathtext,
+    code_program,
+)
+from context_bench.evaluators import (
+    ifeval_checker as instructions,
+)
+from context_bench.evaluators import (
+    multiple_choice as _letters,
+)
+from context_bench.evaluators import (
+    nli_label_match as _labels,
+)
+from context_bench.evaluators import (
+    tool_call_match as _calls,
+)
+from context_bench.judge import judge_replies as _ratings
+from context_bench.judge import judge_replies as _rubric_reply
+from context_bench.judge import judge_replies as _yes_no
 from context_bench.judge import (
     pairwise_judge,
     rubric_judge,
-)
-from context_bench.judge import (
-    ratings as _ratings,
-)
-from context_bench.judge import (
-    rubric_reply as _rubric_reply,
-)
-from context_bench.judge import (
-    yes_no as _yes_no,
 )
 from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted
 from context_bench.llm.chat import endpoint
@@ -67,7 +76,7 @@ from context_bench.transcripts.answers import read as answers
 from context_bench.transcripts.solved import read as solved
 from context_bench.transcripts.traces import read as traces
 from context_bench.transcripts.traces import vocabulary
-from context_bench.viewer import asking
+from context_bench.viewer import library as asking
 from context_bench.wire import actions, atoms, conversation, sse
 from context_bench.wire import words as wordiff
 from context_bench.wire.apis import read as wire

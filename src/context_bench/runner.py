@@ -20,7 +20,7 @@ from context_bench.core.roles import ArmRole, Role, declared, described_cell, ro
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
-    from context_bench.reports.answered import Answered
+    from context_bench.reports.json_out import Answered
 
 __all__ = ["add_notes", "answered", "collect", "complete_from_rows", "detail_of", "details", "evaluate"]
 
@@ -206,7 +206,7 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
 def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) -> Callable[[str], Iterable[EvalRow]]:
     """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be read for it again."""
     from context_bench.core.rowfacts import in_pieces
-    from context_bench.reports.tallying import Tallying
+    from context_bench.reports.arm_aggregates import Tallying
 
     rows: Any = result.rows
     passing = [name for cell in result.manifest["cells"] for name in cell["systems"]]
@@ -359,7 +359,7 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
     """
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import requests_of, stored
-    from context_bench.reports.answered import Answered
+    from context_bench.reports.json_out import Answered
 
     waiting = stored(store, run_of(store, run).number, system)
     while some := list(islice(waiting, 64)):

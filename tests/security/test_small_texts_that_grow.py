@@ -14,7 +14,7 @@ from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
 from context_bench.core.plugins import parse_spec
 from context_bench.core.tables import load_toml, load_yaml
 from context_bench.datasets import spec
-from context_bench.judge import ratings as _ratings
+from context_bench.judge import judge_replies as _ratings
 from context_bench.judge.rubric_judge import rubric_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted

@@ -77,7 +77,7 @@ def _print_text(found: list[_Found], full: bool, *, chosen: bool) -> None:
 
     from rich.console import Console
 
-    from context_bench.reports.exchange_text import detail_text
+    from context_bench.reports.detail import detail_text
     from context_bench.reports.exchanges import shown_exchanges
     from context_bench.reports.text import visible
 

@@ -1,4 +1,4 @@
-"""Where examples come from: files of the user's, the catalogue, bundled sets, registered loaders.
+"""Sources of examples: files of the user's, the catalogue, bundled sets, registered loaders.
 
 ```python
 from context_bench.datasets import load, load_jsonl, hotpotqa

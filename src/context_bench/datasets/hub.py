@@ -44,7 +44,7 @@ class HubFile:
 
     @property
     def name(self) -> str:
-        """What `readers` calls it."""
+        """Its name in `readers`."""
         return f"{self.path}!{self.inside}" if self.inside else self.path
 
 
@@ -142,7 +142,7 @@ def listing(repo: str, revision: str | None, folders: Sequence[str] = ("",)) -> 
 
 
 def _explained(error: Exception, repo: str, revision: str | None, thing: str) -> Exception:
-    """What to tell the user about an error of the client."""
+    """Explanation to the user of an error of the client."""
     from huggingface_hub import errors
 
     page = f"{_shown_endpoint()}/datasets/{repo}"
@@ -324,7 +324,7 @@ def _recall(repo: str, patterns: Sequence[str], revision: str | None) -> Snapsho
 
 
 def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot | None:
-    """What another tool (`hf download`) left in the cache; shards that its names promise (`-of-00003`) are listed too."""
+    """Files that another tool (`hf download`) left in the cache; shards that its names promise (`-of-00003`) are listed too."""
     folder = _cache_dir() / f"datasets--{repo.replace('/', '--')}"
     commit = revision or "main"
     if not (folder / "snapshots" / commit).is_dir():

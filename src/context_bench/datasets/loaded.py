@@ -1,4 +1,4 @@
-"""What `load` gives."""
+"""Datasets as `load` returns them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from context_bench.core.skipping import skip
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a dataset's examples come from, if that can be told without making them.
+    """Origin of a dataset's examples, if that can be told without making them.
 
     `told`: all that makes them what they are, as JSON values; `unchanged`: is that still so?
     """
@@ -52,11 +52,11 @@ class LoadedDataset:
         return self._read()
 
     def manifest(self) -> dict[str, Any]:
-        """What must be known to get the same examples again: source, resolved revision, hashes, licence, size."""
+        """Facts needed to get the same examples again: source, resolved revision, hashes, licence, size."""
         return {"name": self.name, "evaluators": self.evaluators, "has_context": self.has_context, **self._facts()}
 
     def origin(self) -> Origin | None:
-        """What makes the examples what they are; `None` where only reading them all would tell."""
+        """Facts that determine the examples; `None` where only reading them all would tell."""
         return self._read.origin() if isinstance(self._read, Reading) else None
 
 
@@ -71,7 +71,7 @@ class Chained:
         return _Chain(self._datasets)
 
     def told(self) -> Any:
-        """What makes the examples what they are; `None` where a dataset cannot tell. Reads files."""
+        """Facts that determine the examples; `None` where a dataset cannot tell. Reads files."""
         origins = [each.origin() if isinstance(each, LoadedDataset) else None for each in self._datasets]
         self._origins = [each for each in origins if each is not None]
         if len(self._origins) < len(origins):

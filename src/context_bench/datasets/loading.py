@@ -14,11 +14,10 @@ from context_bench.core.families import Datasets, families
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
-from context_bench.datasets.content import Contents
-from context_bench.datasets.examples import examples_from, tidy
-from context_bench.datasets.guess import any_context, guess_evaluators
+from context_bench.datasets.examples import Contents, examples_from, tidy
 from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
 from context_bench.datasets.readers import KINDS, rows_of
+from context_bench.datasets.undescribed import any_context, guess_evaluators
 
 if TYPE_CHECKING:
     from context_bench.datasets.hub import Snapshot
@@ -87,7 +86,7 @@ def catalogue_names() -> list[str]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What is known of a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs, licence …"""
+    """Facts about a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs, licence …"""
     base = name.partition(":")[0]
     if (loader := registry.find("dataset", name)) is not None:
         return {"name": name, "about": (inspect.getdoc(loader) or "Registered by the user.").splitlines()[0]}
@@ -175,7 +174,7 @@ def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snaps
 
 
 class _Source:
-    """Where a described dataset's rows come from; found when made, so that what is missing shows before the run."""
+    """Source of a described dataset's rows; found when made, so that what is missing shows before the run."""
 
     def __init__(self, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
         self._spec, self._asked, self.split, self.seed, self._n, self._folder = known, config, known.split, seed, n, folder
@@ -226,7 +225,7 @@ class _Source:
         return {key: value for key, value in facts.items() if value is not None}
 
     def origin(self) -> Origin | None:
-        """What the examples are made of, unless the preparation reads further files."""
+        """Origin of the examples, unless the preparation reads further files."""
         if self._spec.prepare is not None:
             return None
         described = self._spec.model_dump(mode="json", exclude={"sample"})

@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 class Source(Protocol):
-    """Where rows come from, for what a function needs besides them.
+    """Source of rows, for what a function needs besides them.
 
     `config` is what stands for `{config}` in the names of files, by default or by what was asked for after the colon. `seed` is that
     of the run.

@@ -268,7 +268,7 @@ _CHUNK = 2**16
 
 
 def _next(held: int) -> int:
-    """How much to read when `held` bytes were not enough: as much again, within bounds."""
+    """Number of bytes to read when `held` bytes were not enough: as much again, within bounds."""
     return min(max(_CHUNK, held), PIECE_LIMIT // 8)
 
 

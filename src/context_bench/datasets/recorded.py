@@ -76,7 +76,7 @@ class RecordedSessions:
             yield name, spec, self._wired(accounted(session, self.with_text)[0] if complete else session)
 
     def manifest(self) -> dict[str, Any]:
-        """What was read: sets with the hashes of their files, and how much of what is in them."""
+        """Record of the input: sets with the hashes of their files, and how much of what is in them."""
         formats: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
         requests = rebuilt = count = 0
@@ -135,7 +135,7 @@ def accounted(session: Session, with_text: bool = True) -> tuple[Session, Accoun
 
 
 def _content(session: Session) -> Iterator[Any]:
-    """What a replay sends and compares with. The last body of a rebuilt session holds those before it."""
+    """Content that a replay sends and compares with. The last body of a rebuilt session holds those before it."""
     bodies = session.requests[-1:] if session.meta.get("reconstructed") else session.requests
     yield from (request.body for request in bodies)
     yield [(reply.text, reply.tool_calls) if (reply := request.recorded_reply) else None for request in session.requests]

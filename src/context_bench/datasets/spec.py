@@ -164,7 +164,7 @@ class DatasetSpec(BaseModel):
         return {name: value for name, form in self._forms.items() if (value := form(row)) is not None}
 
     def config_value(self, config: str | None) -> str | None:
-        """What stands for `{config}` for one of `configs`."""
+        """Value of `{config}` for one of `configs`."""
         return self.configs.get(config or "", config) if isinstance(self.configs, dict) else config
 
     def patterns(self, config: str | None) -> list[str]:

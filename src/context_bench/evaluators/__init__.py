@@ -1,4 +1,4 @@
-"""How one answer is judged: named numbers for one example and what a system made of it."""
+"""Scores of one answer: named numbers for one example and what a system made of it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def gold_answer(text: str) -> str:
 
 
 def last_box(text: str) -> str | None:
-    r"""What the last closed `\boxed{…}` holds; `None` without one."""
+    r"""Content of the last closed `\boxed{…}`; `None` without one."""
     for box in reversed(list(_BOX.finditer(text))[-20:]):
         if text[box.end() : box.end() + 1] != "{":
             bare = re.match(r"[^\s{}$\\.,]+", text[box.end() : box.end() + 40])
@@ -113,7 +113,7 @@ def _plain(reply: str) -> str:
 
 
 def _statement(text: str, start: int) -> str:
-    """What is said from `start` on: one formula, or the rest of the sentence."""
+    """Statement from `start` on: one formula, or the rest of the sentence."""
     rest = text[start : start + 2 * LONGEST]
     if formula := _DELIMITED.match(rest):
         return _inside(formula)
@@ -320,7 +320,7 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{)(.*)(\)|\]|\\\})", re.DOTALL)
 
 
 def equal(wanted: str, given: str, ask: Ask) -> bool:
-    """Whether two answers are the same. `ask(wanted, given)` decides what needs algebra; both are tidy formulas then."""
+    """True if two answers are the same. `ask(wanted, given)` decides what needs algebra; both are tidy formulas then."""
     return _equal(tidy(wanted), tidy(given), ask, depth=0)
 
 

@@ -1,4 +1,4 @@
-"""Whether the program that a model wrote passes its tests."""
+"""Tests of the program that a model wrote."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CodeExecution:
         return partial(type(self), self.timeout, memory=self.memory, at_once=self._asked), ()
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the scores what they are."""
+        """Facts that determine the scores."""
         python = platform.python_version()
         return {"class": "CodeExecution", "version": self.version, "timeout": self.timeout, "memory": self.memory, "python": python}
 
@@ -95,7 +95,7 @@ class CodeExecution:
 
 
 def job_for(example: Example, response: str) -> dict[str, Any] | None:
-    """What `code_program.main` gets; `None` for an example without tests."""
+    """Input of `code_program.main`; `None` for an example without tests."""
     job = {"response": response, "context": "", "entry_point": "", "setup": [], "tests": []}
     if test := str(example.get("test") or "").strip("\n"):
         entry = str(example.get("entry_point") or "").strip()

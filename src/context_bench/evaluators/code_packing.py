@@ -106,7 +106,7 @@ class Packing:
         self.seen.append(value)
 
     def inner(self, value: Any) -> Any:
-        """What a container holds."""
+        """Items of a container."""
         if isinstance(value, list):
             return ["l", *map(self.pack, list.__iter__(value))]
         if isinstance(value, tuple):
@@ -144,7 +144,7 @@ class Unpacking:
         return getattr(self, f"_{_KINDS[told[0]]}")(told[1:])
 
     def inner(self, told: Any) -> Any:
-        """What `Packing.inner` told of a container that is known already."""
+        """The answer of `Packing.inner` for a container that is known already."""
         kind, *rest = told
         if kind == "d":
             return {self.unpack(rest[at]): self.unpack(rest[at + 1]) for at in range(0, len(rest), 2)}
@@ -254,7 +254,7 @@ _KINDS = {
 
 
 class _Context:
-    """What the reader of JSON is told, without importing json."""
+    """Settings of the reader of JSON, without importing json."""
 
     strict, object_hook, object_pairs_hook, parse_float, parse_int = False, None, None, float, int
     memo: dict[str, str] = {}  # noqa: RUF012
@@ -285,7 +285,7 @@ def json_of(value: Any) -> str:
 
 
 def value_of(text: str) -> Any:
-    """What JSON says; ValueError for anything else."""
+    """Value of a JSON text; ValueError for anything else."""
     try:
         value, end = _scan(text, 0)
     except StopIteration:

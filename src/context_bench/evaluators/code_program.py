@@ -194,7 +194,7 @@ def _bodies(text: str) -> Iterator[str]:
 
 
 def readings(response: str) -> Iterator[str]:
-    """What the reply may mean, the most literal first."""
+    """Possible readings of the reply, the most literal first."""
     yield response
     text = response.rpartition("</think>")[2]
     if text is not response and text != response:
@@ -307,7 +307,7 @@ def _functions(tree: _ast.Module) -> Iterator[FunctionDef]:
 
 
 def _names(tree: _ast.Module) -> set[str]:
-    """What a program defines at its top."""
+    """Names that a program defines at its top."""
     found: set[str] = set()
     for node in tree.body:
         if isinstance(node, FunctionDef | _ast.ClassDef):
@@ -322,7 +322,7 @@ def _names(tree: _ast.Module) -> set[str]:
 
 
 def _defines(text: str) -> bool:
-    """Whether a block is part of the program: it defines or imports something (a block of example calls does not)."""
+    """True if a block is part of the program: it defines or imports something (a block of example calls does not)."""
     tree = _parsed(text)
     kinds = (FunctionDef, _ast.ClassDef, _ast.Import, _ast.ImportFrom)
     return tree is not None and any(isinstance(node, kinds) for node in tree.body)

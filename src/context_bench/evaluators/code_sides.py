@@ -54,7 +54,7 @@ _DATA = ("random", "re", "queue", "_queue", "uuid", "array", "unittest.mock", "d
 
 
 def _for_program(what: str, held: Any, args: list[Any]) -> bool:
-    """Whether a program may do this with an object of the tests. What it gets by it is handed over under the same rules.
+    """True if a program may do this with an object of the tests. What it gets by it is handed over under the same rules.
 
     Anything can be asked for its items. A function is called and not looked into, an object of a class of the tests' own shows what has no
     underscore. Of a generator, a frame or a module there is nothing to be had that leads into the tests' process.
@@ -77,7 +77,7 @@ def _for_program(what: str, held: Any, args: list[Any]) -> bool:
 
 
 def named(module: str, name: str) -> Any:
-    """What a module that is loaded has under a name with dots; the module itself under none."""
+    """Attribute of a loaded module under a name with dots; the module itself under none."""
     thing: Any = sys.modules.get(module)
     for part in name.split(".") if name else ():
         thing = getattr(thing, part, None)
@@ -210,7 +210,7 @@ class Side:
             self.send(self._raised(error))
 
     def first(self) -> Any:
-        """What the other side tells by `answer`."""
+        """The value that the other side gives by `answer`."""
         while (told := self.receive())[0] == "do":
             self._serve(told)
         return self._taken(told, [])
@@ -225,7 +225,7 @@ class Side:
         return Unpacking(self).unpack(told[1])
 
     def _changed(self, told: Any, given: list[Any]) -> None:
-        """What was given has been changed in place over there: do the same here."""
+        """Repeat here the changes that the other side made in place to what was given."""
         unpacking = Unpacking(self, list(given))
         for held, new in zip(given, [unpacking.inner(packed) for packed in told], strict=True):
             if isinstance(held, list | bytearray):
@@ -322,7 +322,7 @@ class Side:
     # --- objects
 
     def is_open(self) -> bool:
-        """Whether this is the program's side."""
+        """True if this is the program's side."""
         return self._open
 
     def by_name(self, thing: Any) -> list[str] | None:

@@ -1,14 +1,111 @@
-"""A mathematical answer against the gold answers."""
+"""A mathematical answer against the gold answers.
+
+Algebra runs in a child process: its formulas come from models, and `10^(10^10)` must not hang or fill us.
+
+The child loads math-verify once and answers questions one by one. It gets so many seconds of processor time for each (and a wall limit,
+and a memory limit); whatever exceeds them ends the child, the answer is "not equal", and the next question starts a new one. It sees
+neither our environment nor our keys.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.records import Example
 from context_bench.evaluators import _mathtext
-from context_bench.evaluators._symbols import SHARED
 from context_bench.evaluators.answer_quality import golds
+
+_CHILD = Path(__file__).with_name("_symbols_child.py")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR")
+
+
+class Symbols:
+    """`equal(wanted, given)` for formulas in LaTeX. Safe to call from several threads; they take turns.
+
+    `seconds`: processor time for one question; `wall`: real seconds after which it is given up on any machine.
+    """
+
+    def __init__(self, seconds: float = 3.0, wall: float = 60.0) -> None:
+        self.seconds, self.wall = seconds, wall
+        self._child: subprocess.Popen[str] | None = None
+        self._owner = 0
+        self._turn = threading.Lock()
+
+    def equal(self, wanted: str, given: str) -> bool:
+        """True if algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed` without math-verify."""
+        with self._turn:
+            child = self._running()
+            assert child.stdin is not None
+            assert child.stdout is not None
+            clock = threading.Timer(self.wall, child.kill)
+            clock.start()
+            try:
+                child.stdin.write(json.dumps([wanted, given]) + "\n")
+                child.stdin.flush()
+                said = child.stdout.readline()
+            except (BrokenPipeError, ValueError):
+                said = ""
+            finally:
+                clock.cancel()
+            if not said:
+                self._end()
+            return said.strip() == "1"
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        with self._turn:
+            self._end()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is not None and self._owner == os.getpid() and self._child.poll() is None:
+            return self._child
+        if self._owner == os.getpid():
+            self._end()
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        child = subprocess.Popen(
+            [sys.executable, "-P", str(_CHILD), str(self.seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        self._child, self._owner = child, os.getpid()
+        assert child.stdout is not None
+        if child.stdout.readline().strip() != "ready":
+            self._end()
+            raise EvaluatorFailed(
+                "the child process that compares formulas did not start; is math-verify installed? (pip install math-verify)"
+            )
+        return child
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None or self._owner != os.getpid():
+            return
+        child.kill()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        child.wait()
+
+
+#: The one that all evaluators of a process share.
+SHARED = Symbols()
+atexit.register(SHARED.close)
+
 
 _NAMES = ("math_equiv", "math_from_prose")
 
@@ -73,5 +170,5 @@ def _judged(original: Example, processed: Example, ask: _mathtext.Ask) -> dict[s
 
 
 def _as_text(answer: object) -> str:
-    """What is the same whatever it means: case and spaces left out of account."""
+    """Text without case and spaces, for answers equal whatever they mean."""
     return " ".join(str(answer).lower().split())

@@ -1,4 +1,4 @@
-"""What another harness said of an answer, carried over as it was."""
+"""Scores that another harness gave an answer, carried over unchanged."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from context_bench.core.protocols import ReplyCache
 from context_bench.core.records import Example
 from context_bench.judge.base import Question
 from context_bench.judge.blinding import VISIBILITIES, leak
-from context_bench.judge.pairwise import PairVerdict
-from context_bench.judge.pairwise_judge import PairwiseJudge, last_object
+from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
 from context_bench.stats.agreement import alpha_ordinal
 from context_bench.stats.proportions import wilson
@@ -83,7 +82,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """What an attack gains: mean of (score attacked − score clean) over `n` items, and the largest of them.
+    """Gain of an attack: mean of (score attacked − score clean) over `n` items, and the largest of them.
 
     `obeyed`: in how many of the `room` items with a point or more to gain it gained half of that or more. `floor`: the share that may; what
     the very same answer gains when it is judged again is no obedience.
@@ -104,13 +103,13 @@ class Lift:
 
     @property
     def held(self) -> bool:
-        """Whether the judge withstood it."""
+        """True if the judge withstood it."""
         return self.mean <= MOST_LIFT and self.share.low <= self.floor
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """How well the judge tells which of `choices` methods made an item: share right, and 0 (blind) to 1 (always knows)."""
+    """Success of the judge in telling which of `choices` methods made an item: share right, and 0 (blind) to 1 (always knows)."""
 
     accuracy: float
     leak: float | None
@@ -130,7 +129,7 @@ class Repeats:
 
     @property
     def held(self) -> bool:
-        """Whether it says the same often enough to be a measure."""
+        """True if it says the same often enough to be a measure."""
         return self.alpha is None or self.alpha >= LEAST_ALPHA
 
 
@@ -194,7 +193,7 @@ class Audit:
 
     @property
     def faults(self) -> list[str]:
-        """What disqualifies the judge."""
+        """Faults that disqualify the judge."""
         found = [_fault(lift) for lift in self.lifts if not lift.held]
         if self.repeats is not None and not self.repeats.held:
             found.append(f"it contradicts itself: alpha {self.repeats.alpha:.3f} (at least {LEAST_ALPHA})")
@@ -257,7 +256,7 @@ ATTACKS: tuple[tuple[str, Callable[[str, Sequence[str]], str]], ...] = (
 
 
 async def attack_lifts(judge: RubricJudge, items: Sequence[Item], audit: Audit, workers: int = 1) -> list[Lift]:
-    """What each attack gains with this judge on these items. Empty answers are passed over: they are not judged by a model."""
+    """Gain of each attack with this judge on these items. Empty answers are passed over: they are not judged by a model."""
     chosen = [item for item in items if str(item.output.get("response") or "").strip()]
 
     async def one(item: Item) -> _Attacked:
@@ -284,7 +283,7 @@ async def attack_lifts(judge: RubricJudge, items: Sequence[Item], audit: Audit, 
 
 @dataclass(slots=True)
 class _Attacked:
-    """What one answer scores as it is, as it is once more, and under each attack; how much longer padding made it."""
+    """Scores of one answer: as it is, as it is once more, and under each attack; how much longer padding made it."""
 
     clean: float
     again: float | None = None
@@ -327,7 +326,7 @@ async def _overall(judge: RubricJudge, item: Item, output: Example, audit: Audit
 
 
 async def order_of(judge: PairwiseJudge, items: Sequence[Item], audit: Audit, workers: int = 1) -> Order | None:
-    """Whether the place in a pair decides where nothing else can. `None` if no pair was judged."""
+    """Measure if the place in a pair decides where nothing else can. `None` if no pair was judged."""
     chosen = [item for item in items if str(item.output.get("response") or "").strip()]
 
     async def one(item: Item) -> PairVerdict:
@@ -348,7 +347,7 @@ async def order_of(judge: PairwiseJudge, items: Sequence[Item], audit: Audit, wo
 async def leak_of(
     judge: RubricJudge, items: Sequence[Item], methods: Mapping[str, str], seed: int, audit: Audit, workers: int = 1
 ) -> Leak | None:
-    """Whether the judge can tell methods apart. `methods`: system → description; items of other systems are passed over.
+    """Measure if the judge can tell methods apart. `methods`: system → description; items of other systems are passed over.
 
     The descriptions are shuffled anew for each item. `None` with fewer than two methods, or no item of them.
     """
@@ -391,7 +390,7 @@ def _number(reply: Reply, most: int) -> int:
 
 
 async def repeats_of(judge: RubricJudge, items: Sequence[Item], audit: Audit, replicates: int = 3, workers: int = 1) -> Repeats | None:
-    """How far the judge agrees with itself, under other markers each time. `None` below two replicates or without an item."""
+    """Agreement of the judge with itself, under other markers each time. `None` below two replicates or without an item."""
     if replicates < 2:
         return None
 
@@ -461,7 +460,7 @@ async def drift_of(judge: RubricJudge, memory: ReplyCache | None, audit: Audit, 
 
 
 async def _each(act: Callable[[Any], Awaitable[T]], items: Sequence[Any], audit: Audit, workers: int) -> list[T]:
-    """What `act` gives for each item, in order, so many at a time; items for which the judge fails are left out and counted."""
+    """Results of `act` for each item, in order, so many at a time; items for which the judge fails are left out and counted."""
     gate = asyncio.Semaphore(max(1, workers))
 
     async def guarded(item: Any) -> tuple[T] | None:

@@ -1,4 +1,4 @@
-"""What all judging models share: what they are made of, how they are called, what is counted and remembered, how texts are shown."""
+"""Base of all judging models: their calls, counts, cached replies, and the form in which texts are shown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DISPENSABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a judge is sent where it is more than one message. `more`: fields of the request that are left out where they are refused."""
+    """Request to a judge where it is more than one message. `more`: fields of the request that are left out where they are refused."""
 
     messages: list[dict[str, str]]
     more: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Question:
 
 @dataclass
 class JudgeStats:
-    """What became of the calls so far.
+    """Counts of the calls so far.
 
     `calls`: attempts that were sent; `cache_hits`: questions answered from memory instead. `bad_replies`: status 200 without usable text
     (empty, null, not JSON); `empty`: those of them that were empty or null. `unparsed`: text without a verdict. `lenient`: ratings read
@@ -89,7 +89,7 @@ class JudgeStats:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a judging model is reached; all as of `ChatClient`. `api_key`: else the variable OPENAI_API_KEY, else none is sent."""
+    """Endpoint of a judging model; all as of `ChatClient`. `api_key`: else the variable OPENAI_API_KEY, else none is sent."""
 
     base_url: str
     api_key: str | None = field(repr=False)
@@ -140,7 +140,7 @@ class JudgeCalls:
         self._endpoint = bare_url(endpoint(line.base_url, ChatRequest({}).path))
 
     async def ask(self, prompt: str | Question, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False) -> T:
-        """What `read` makes of the judge's reply to `prompt`. Replies that `read` raises for are not remembered.
+        """The result of `read` for the judge's reply to `prompt`. Replies that `read` raises for are not remembered.
 
         `once`: no second attempt; `fresh`: ask, whatever is remembered. The calls go to the ledger if a judge's is open, else to one of
         their own. Raises `EvaluatorFailed`, and what `read` raises.
@@ -169,7 +169,7 @@ class JudgeCalls:
                     raise
 
     def _gave_way(self, body: dict[str, Any], refusal: str) -> bool:
-        """Whether the request can be sent again without what the endpoint said that it does not take."""
+        """True if the request can be sent again without what the endpoint said that it does not take."""
         for name, named in _DISPENSABLE.items():
             if name in body and (name == "response_format" or self.adapt) and named.search(refusal):
                 self.stats.dropped += [name] if name not in self.stats.dropped else []  # others in flight may have met the same
@@ -220,7 +220,7 @@ class JudgeCalls:
         return body
 
     async def try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
-        """What `read` makes of the reply to each prompt, asked afresh on the preflight's account; `PreflightFailed` if there is none."""
+        """The result of `read` for the reply to each prompt, asked afresh for the preflight; `PreflightFailed` if there is none."""
         around = current_ledger() or Ledger()
         with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.calls, brief=True)):
             try:
@@ -240,7 +240,7 @@ class JudgeCalls:
 
 
 class Judge(ABC):
-    """What judges are, whatever they ask: a line to a model, a prompt for each pair, the facts that make the scores what they are."""
+    """Protocol of all judges: a line to a model, a prompt for each pair, the facts that make the scores what they are."""
 
     name = ""
     version = "1"
@@ -254,16 +254,16 @@ class Judge(ABC):
 
     @abstractmethod
     def prompt_for(self, original: Example, processed: Example) -> str:
-        """What the judge is asked about a pair."""
+        """The prompt about a pair."""
 
     @property
     def stats(self) -> JudgeStats:
-        """What became of the calls so far."""
+        """Counts of the calls so far."""
         return self._calls.stats
 
     @property
     def cache(self) -> ReplyCache | None:
-        """Where replies are remembered by content, so that nothing is asked twice; `None` = nowhere."""
+        """Cache of replies by content, so that nothing is asked twice; `None` = no cache."""
         return self._calls.cache
 
     @cache.setter
@@ -271,7 +271,7 @@ class Judge(ABC):
         self._calls.cache = cache
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the scores what they are; no key."""
+        """Facts that determine the scores; no key."""
         told = {"class": type(self).__name__, "version": self.version, "base_url": self._calls.base_url, "model": self.model}
         return {**told, "prompt": hash_text(self.prompt, 16), "adapt": self.adapt}
 

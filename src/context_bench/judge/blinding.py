@@ -92,7 +92,7 @@ class MarkRates:
 
 
 def mark_rates(texts_by_system: Mapping[str, Iterable[str]]) -> dict[str, MarkRates]:
-    """How often each system's compressed texts carry marks of their method: the leak that needs no judge to be seen."""
+    """Rate at which each system's compressed texts carry marks of their method: the leak that needs no judge to be seen."""
     rates = {}
     for system, texts in texts_by_system.items():
         found = [fingerprints(text) for text in texts]

@@ -11,7 +11,7 @@ from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import Judge, JudgeStats, Line, fenced, response_of
-from context_bench.judge.ratings import first_rating, strict_rating, weighted
+from context_bench.judge.judge_replies import first_rating, strict_rating, weighted
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating
@@ -109,7 +109,7 @@ class LLMJudge(Judge):
         self.diagnostics, self.strict, self.logprobs = diagnostics, strict, logprobs
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the scores what they are; no key."""
+        """Facts that determine the scores; no key."""
         own = {"class": "LLMJudge", "strict": self.strict, "logprobs": self.logprobs, "diagnostics": self.diagnostics}
         return super().fingerprint() | own
 
@@ -181,7 +181,7 @@ def prompt_for(original: Example, processed: Example) -> str:
 
 
 def _earlier(original: Example, processed: Example) -> str:
-    """What was said before the last question of a conversation: without it a judge cannot tell what "it" is."""
+    """Turns before the last question of a conversation: without it a judge cannot tell what "it" is."""
     asked, replies = original.get("turns"), processed.get("turn_responses")
     if not isinstance(asked, list) or not isinstance(replies, list) or len(replies) < 2:
         return ""

@@ -31,7 +31,7 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import Judge, Line, Question, response_of
 from context_bench.judge.blinding import VISIBILITIES, normalised
-from context_bench.judge.rubric_reply import weighted_scores
+from context_bench.judge.judge_replies import weighted_scores
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.wire.apis.read import Reply
@@ -177,7 +177,7 @@ class RubricJudge(Judge):
         self.fields = (*(c.id for c in self.rubric.criteria), *(d.id for d in self.rubric.dimensions), OVERALL)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes the scores what they are; no key."""
+        """Facts that determine the scores; no key."""
         own = {"rubric": self.rubric.hash, "criteria": self.criteria, "visibility": self.visibility, "seed": self.seed}
         return super().fingerprint() | own | {"logprobs": self.logprobs, "replicates": self.replicates}
 
@@ -260,7 +260,7 @@ class RubricJudge(Judge):
         return Question(messages, {"response_format": self._schema(asked)})
 
     async def ask(self, question: Question, read: Callable[[Reply], T], *, fresh: bool = False) -> T:
-        """What `read` makes of this judge's reply to another question, such as an audit's. Raises as `JudgeCalls.ask`."""
+        """The result of `read` for this judge's reply to another question, such as an audit's. Raises as `JudgeCalls.ask`."""
         return await self._calls.ask(question, read, fresh=fresh)
 
     def seeing(self, visibility: Visibility) -> RubricJudge:
@@ -351,7 +351,7 @@ class RubricJudge(Judge):
 
 
 def judge_input(original: Example, processed: Example, criteria: Sequence[str], visibility: str = "context") -> dict[str, Any]:
-    """What the judge is given, by the keys of seed 3. `ground_truth` only where one is known, `compacted_context` where it is shown."""
+    """Material for the judge, by the keys of seed 3. `ground_truth` only where one is known, `compacted_context` where it is shown."""
     told: dict[str, Any] = {"probe_question": _text(original.get("question")), "model_response": _text(response_of(processed))}
     if visibility != "response_only":
         seen = _text(processed.get("context"))

@@ -17,7 +17,7 @@ from context_bench.core.rowfacts import cost_usd, qa_type, score
 from context_bench.core.setups import standing
 from context_bench.memory.cortex.containment import BenchmarkResult, score_question, summarize
 from context_bench.memory.figures import setup_figures
-from context_bench.reports.answered import Answered
+from context_bench.reports.json_out import Answered
 from context_bench.reports.material import mapping
 from context_bench.reports.text import json_ready
 

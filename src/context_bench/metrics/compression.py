@@ -1,4 +1,4 @@
-"""How much smaller the prompt became on its way."""
+"""Reduction of the prompt on its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one passing answer costs."""
+"""Cost of one passing answer."""
 
 from __future__ import annotations
 

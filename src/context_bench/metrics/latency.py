@@ -1,4 +1,4 @@
-"""How long answers take."""
+"""Latency of answers."""
 
 from __future__ import annotations
 

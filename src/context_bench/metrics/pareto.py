@@ -1,4 +1,4 @@
-"""Where a system stands between quality and cost."""
+"""Rank of a system between quality and cost."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.reports.arm_aggregates import first, shape_of
 from context_bench.reports.json_out import Writable
 from context_bench.reports.page import Page
-from context_bench.reports.tally import first, shape_of
 from context_bench.reports.text import csv_cell, json_ready
 
 FIXED = ("system", "example_id", "dataset", "trial", "shape", "group", "cluster", "input_tokens", "output_tokens", "latency")

@@ -1,20 +1,120 @@
-"""What a row opens to, in the report and in the viewer: question, gold, answer, scores with their reasons, what was sent and forwarded."""
+"""Detail of a row, as HTML for report and viewer and as text for a terminal.
+
+It holds question, gold, answer, scores with their reasons, what was sent and forwarded. As text it is readable without colour: dropped
+words stand in `[-…-]`, added ones in `{+…+}`, as `wdiff` and `git diff --word-diff` write them. As HTML thousands of pieces stand in a
+page, so they are joined here and not by a template; every text goes through `escape`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow
-from context_bench.reports.exchange_html import exchange_html
-from context_bench.reports.exchanges import Difference, ShownExchange, differences
-from context_bench.reports.tally import first
+from context_bench.reports.arm_aggregates import first
+from context_bench.reports.exchanges import Difference, Piece, ShownExchange, ShownMessage, Unchanged, differences, shown_piece
+from context_bench.reports.table import drawn
 from context_bench.reports.text import json_ready, visible
+
+_BOTH = ("kept", "dropped", "added")
+_MARKS = {"dropped": "del", "added": "ins"}
+_SIDES = '<div class="pair sides" aria-hidden="true"><div>sent</div><div>forwarded</div></div>\n'
+
+
+def exchange_html(it: ShownExchange) -> Markup:
+    """One exchange: its sentence, its changes, its messages side by side."""
+    return Markup("".join(_exchange(it)))
+
+
+def _exchange(it: ShownExchange) -> Iterator[str]:
+    yield f'<section class="exchange">\n<h5>{escape(it.title)}</h5>\n'
+    if it.sentence:
+        yield f'<p class="counts">{escape(it.sentence)}</p>\n'
+    if it.why:
+        yield f'<p class="why">{escape(visible(it.why, 400))}</p>\n'
+    if it.messages or it.changed:
+        if it.altered and it.sides == "both":
+            yield _SIDES
+        elif it.sides != "both":
+            yield f'<p class="about">{"As sent:" if it.sides == "sent" else "As forwarded:"}</p>'
+    for change in it.changed:
+        yield from _message(change)
+    for each in it.messages:
+        yield from _unchanged(each) if isinstance(each, Unchanged) else _message(each)
+    yield "</section>\n"
+
+
+def _unchanged(it: Unchanged) -> Iterator[str]:
+    said = f"… {escape(it.title)}: {_words(it.words)} unchanged"
+    if not it.messages:
+        yield f'<p class="same">{said}</p>\n'
+        return
+    yield f'<details class="same"><summary>{said}</summary>'
+    for each in it.messages:
+        yield from _message(each)
+    yield "</details>\n"
+
+
+def _message(it: ShownMessage) -> Iterator[str]:
+    role = f'<span class="role">{escape(visible(it.role, 60))}</span>' if it.role else ""
+    badges = "".join(f' <span class="badge">{escape(visible(badge, 100))}</span>' for badge in it.badges)
+    yield f'<div class="message {it.state}">\n<h6>{escape(it.title)} {role}{badges}</h6>\n'
+    for place, row in enumerate(it.rows):
+        yield _row(it, row, place == 0)
+    yield "</div>\n"
+
+
+def _row(it: ShownMessage, row: Sequence[Piece], is_first: bool) -> str:
+    if row[0].alone:
+        return _alone(row[0])
+    if it.state == "kept":
+        return f'<div class="text whole">{_cell(row, ("kept",))}</div>\n'
+    missing = {"added": "not sent", "dropped": "not forwarded"}.get(it.state)
+    note = f'<span class="none">{missing}</span>' if is_first and missing else ""
+    left = f"{note if it.state == 'added' else ''}{_cell(row, _BOTH)}"
+    right = note if it.state == "dropped" else _cell(row, ("kept", "added"))
+    return f'<div class="pair"><div class="text sent">{left}</div><div class="text forwarded">{right}</div></div>\n'
+
+
+def _alone(piece: Piece) -> str:
+    """Text over both sides: a long unchanged run, or all that there was no room for."""
+    words = _words(piece.words)
+    if piece.rest:
+        return f'<p class="same">… and {words} more, changed and unchanged, not in this page</p>\n'
+    if piece.text is None:
+        return f'<p class="same">… {words} unchanged</p>\n'
+    return f'<details class="same"><summary>… {words} unchanged</summary><div class="text">{_text(piece)}</div></details>\n'
+
+
+def _cell(pieces: Iterable[Piece], kinds: Sequence[str]) -> str:
+    return "".join(_piece(piece) for piece in pieces if piece.kind in kinds)
+
+
+def _piece(piece: Piece) -> str:
+    if piece.text is None:
+        said = "unchanged" if piece.kind == "kept" else piece.kind
+        return f'<span class="gone">… {_words(piece.words)} {said}, not in this page …</span>'
+    mark = _MARKS.get(piece.kind)
+    text = f"<{mark}>{_text(piece)}</{mark}>" if mark else _text(piece)
+    return f"<details><summary>… {_words(piece.words)} {piece.kind}</summary>{text}</details>" if piece.folded else text
+
+
+def _text(piece: Piece) -> str:
+    return str(escape(shown_piece(piece)))
+
+
+def _words(count: int) -> str:
+    return f"{count:,} word{'s' if count != 1 else ''}"
+
 
 _WHOLE = 2**40  # characters: no text is longer
 _KNOWN = ("question", "answer", "context", "response", "context_after", "judges", "exchanges", "calls", "where")
@@ -36,7 +136,7 @@ def detail_html(
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a judge said, as lines to read."""
+    """A judge's reasons, as lines to read."""
 
     evaluator: str
     score: str
@@ -176,3 +276,85 @@ def _count(value: Any) -> str:
 
 def _seconds(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+LIMIT = 4000  # characters of each text, unless all is asked for
+_STYLES = {"kept": "", "dropped": "red", "added": "green"}
+_SIGNS = {"kept": ("", ""), "dropped": ("[-", "-]"), "added": ("{+", "+}")}
+
+
+def detail_text(
+    row: EvalRow, told: Mapping[str, Any] | None, *, full: bool = False, width: int | None = None, color: bool = False, texts: bool = True
+) -> str:
+    """A row as text of at most `width` columns. `full`: nothing is cut or folded. Without `texts` only what was sent and forwarded."""
+    detail = Detail.of(row, told or {}, None if full else LIMIT)
+
+    def parts(columns: int) -> Iterator[RenderableType]:
+        trial = f", trial {row.trial}" if row.trial else ""
+        yield Text(f"{visible(row.system)} · {visible(row.example_id)}{trial}", style="bold")
+        if texts:
+            yield from _facts(detail)
+        for each in detail.exchanges:
+            yield from _exchange_lines(each, full)
+        if detail.cut:
+            yield Text(f"\nNot all of it is shown here; whole: {detail.command or 'the same command with --full'}", style="dim")
+
+    return drawn(parts, width=width, color=color)
+
+
+def _facts(detail: Detail) -> Iterator[RenderableType]:
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", max_width=18, overflow="fold")
+    grid.add_column(overflow="fold")
+    for title, text in detail.texts:
+        grid.add_row(Text(title), Text(text))
+    if detail.scores:
+        grid.add_row(Text("Scores"), Text(", ".join(f"{visible(name, 60)} {value}" for name, value in detail.scores)))
+    for each in detail.judges:
+        grid.add_row(Text(each.evaluator), Text(f"{each.score}: {each.reason}" if each.score else each.reason))
+    for source, error in detail.errors:
+        grid.add_row(Text("Error"), Text(f"{visible(source, 60)}: {error}", style="red"))
+    yield grid
+
+
+def _exchange_lines(it: ShownExchange, full: bool) -> Iterator[RenderableType]:
+    yield Text(f"\n{it.title}", style="bold")
+    yield from (Text(said) for said in (it.sentence, visible(it.why, 400)) if said)
+    for each in it.changed:
+        yield Padding(_said(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full), (0, 0, 0, 2))
+    if not it.altered and not full and it.sides == "both":
+        return  # forwarded as sent: the sentence says so
+    for message in it.messages:
+        if isinstance(message, Unchanged):
+            if not full:
+                yield Text(f"\n… {message.title}: {_word_count(message.words)} unchanged …", style="dim")
+                continue
+            for inner in message.messages:
+                yield from _message_lines(inner, full)
+        else:
+            yield from _message_lines(message, full)
+
+
+def _message_lines(it: ShownMessage, full: bool) -> Iterator[RenderableType]:
+    heading = Text("\n")
+    heading.append(f"{it.title} ", style="bold")
+    heading.append(" · ".join([visible(it.role, 60), *(visible(badge, 100) for badge in it.badges)]))
+    yield heading
+    yield Padding(_said(it.pieces, Text(), full), (0, 0, 0, 2))
+
+
+def _said(pieces: Sequence[Piece], line: Text, full: bool) -> Text:
+    for piece in pieces:
+        if piece.rest:
+            line.append(f" … and {_word_count(piece.words)} more, changed and unchanged …", style="dim")
+        elif piece.text is None or (piece.folded and not full):
+            done = "unchanged" if piece.kind == "kept" else piece.kind
+            line.append(f" … {_word_count(piece.words)} {done} … ", style="dim")
+        else:
+            start, end = _SIGNS[piece.kind]
+            line.append(f"{start}{shown_piece(piece)}{end}", style=_STYLES[piece.kind])
+    return line
+
+
+def _word_count(count: int) -> str:
+    return f"{count:,} word{'' if count == 1 else 's'}"

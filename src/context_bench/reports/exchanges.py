@@ -1,4 +1,4 @@
-"""What is shown of a row's exchanges: one model for the report, the viewer and the terminal.
+"""The exchanges of a row as they are shown: one model for the report, the viewer and the terminal.
 
 An exchange is one request of ours and what was forwarded of it. Here it becomes a sentence with the counts, the changes beside the texts,
 and messages as pieces: long unchanged runs folded, texts cut to a limit. Pure; the pieces hold text as it is, renderers make it visible.
@@ -52,7 +52,7 @@ class ShownMessage:
 
     @property
     def badges(self) -> list[str]:
-        """What was done to it, in words."""
+        """The changes to it, in words."""
         whole = [self.state] if self.state in ("dropped", "added") else []
         return whole + ["role changed" if mark == "role" else mark for mark in self.marks]
 
@@ -119,7 +119,7 @@ def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> lis
 
 
 def differences(told: Mapping[str, Any]) -> list[Difference]:
-    """What was done in each exchange of `runner.details`, and to the context by a system that gives one back."""
+    """Changes in each exchange of `runner.details`, and to the context by a system that gives one back."""
     found = [_difference(each) for each in told.get("exchanges") or []]
     before, after = told.get("context"), told.get("context_after")
     if isinstance(before, str) and isinstance(after, str):
@@ -344,7 +344,7 @@ def _fold(kind: Kind, text: str, words: int, head: int, tail: int) -> Iterator[P
 
 
 def _after(text: str, words: int) -> int:
-    """Where so many words end, at most `_LAST` characters into the text."""
+    """Position at which so many words end, at most `_LAST` characters into the text."""
     end = 0
     for _, found in zip(range(words), _WORDS.finditer(text[:_LAST]), strict=False):
         end = found.end()

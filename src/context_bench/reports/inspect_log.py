@@ -30,8 +30,7 @@ from typing import Any
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.reports.answered import Answered
-from context_bench.reports.json_out import Writable
+from context_bench.reports.json_out import Answered, Writable
 from context_bench.reports.text import json_ready, unicode_safe
 
 SCHEMA = "context-bench/inspect/1"
@@ -43,7 +42,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user"}
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a log says about its run. Times in seconds since the epoch; `status` as the store has it; `version` is ours."""
+    """Facts that a log gives about its run. Times in seconds since the epoch; `status` as the store has it; `version` is ours."""
 
     run: str
     run_id: str
@@ -290,7 +289,7 @@ def _tool_call(call: Mapping[str, Any], position: int) -> dict[str, Any]:
 
 
 def _messages(answered: Answered) -> list[dict[str, Any]]:
-    """What was sent, as far as it was plain conversation; else context and question as the example has them."""
+    """The messages that were sent, as far as it was plain conversation; else context and question as the example has them."""
     sent = (answered.request or {}).get("messages")
     asked = [_message(message) for message in sent] if isinstance(sent, list) else []
     known = [message for message in asked if message is not None]

@@ -1,19 +1,22 @@
-"""A result as JSON: always valid for strict parsers, always in the same order, and what was not measured is absent."""
+"""A result as JSON: always valid for strict parsers, always in the same order, and what was not measured is absent.
+
+JSON lines are one object per row, with example and answer, read and written one at a time.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from context_bench.core.load import limit_notes
-from context_bench.core.records import EvalRow, SetupRecord
+from context_bench.core.records import EvalRow, Example, SetupRecord
 from context_bench.core.setups import note, standing, totals
 from context_bench.reports.page import Page
-from context_bench.reports.setup import setup_facts
+from context_bench.reports.sections import setup_facts
 from context_bench.reports.text import json_ready
 
 SCHEMA = "context-bench/result/1"
@@ -37,7 +40,7 @@ _TOP = (
 
 
 class Writable(Protocol):
-    """Where text goes: a file, standard output, `io.StringIO`."""
+    """Target of text: a file, standard output, `io.StringIO`."""
 
     def write(self, text: str, /) -> Any: ...
 
@@ -176,3 +179,55 @@ def _timed(item: Any) -> bool:
 
 def _volatile(name: str, in_row: bool) -> bool:
     return bool(_TIMES.fullmatch(name)) or (not in_row and bool(_OCCASION.fullmatch(name)))
+
+
+@dataclass(slots=True)
+class Answered:
+    """`example` as the system got it (`None` where the run kept none), `output` what the system added to it, `request` the body that was
+    sent first (`None` where there was none, or it was not kept).
+    """
+
+    row: EvalRow
+    example: Example | None
+    output: Example
+    request: dict[str, Any] | None = None
+
+    @property
+    def response(self) -> str | None:
+        """The answer as text; `None` where the system gave none."""
+        found = self.output.get("response")
+        return None if found is None else str(found)
+
+    @property
+    def gold(self) -> list[str]:
+        """The right answers, each once."""
+        example = self.example or {}
+        return list(dict.fromkeys(text for name in ("answer", "answers") for text in _texts(example.get(name))))
+
+    def text(self, name: str) -> str | None:
+        """A field of the example, if it is there and text."""
+        found = (self.example or {}).get(name)
+        return found if isinstance(found, str) else None
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts(item)]
+    if isinstance(value, dict):
+        return _texts(value.get("text"))
+    return [] if value is None else [str(value)]
+
+
+def write_jsonl(answers: Iterable[Answered], stream: Writable) -> None:
+    """One line per row: the fields of a row in the JSON report, then `response`, what else the system gave back under `output`, and
+    `example` as it was asked. What is not known or was not kept is absent.
+    """
+    encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+    for answered in answers:
+        stream.write(encode(_record(answered)) + "\n")
+
+
+def _record(answered: Answered) -> dict[str, Any]:
+    more = {name: value for name, value in answered.output.items() if name != "response"}
+    told = {"response": answered.response, "output": more or None, "example": answered.example}
+    return {**row_record(answered.row), **json_ready(told)}

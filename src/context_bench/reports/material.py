@@ -1,4 +1,4 @@
-"""What sections are made of: a result without what was not measured, and the tallies of its rows."""
+"""Context of a report, from which sections are made: a result without what was not measured, and the tallies of its rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
 from context_bench.core.roles import ArmRole, roles_in
 from context_bench.core.rowfacts import attributed
+from context_bench.reports.arm_aggregates import Line, Seen, Tallies, Tally, tally
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.tally import Line, Seen, Tallies, Tally
-from context_bench.reports.tallying import tally
 from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"
@@ -23,7 +22,7 @@ _TOKEN_KEYS = ("cost_usd", "compression_ratio", "mean_input_tokens", "mean_outpu
 
 @dataclass(slots=True)
 class Material:
-    """What sections are made of: the result, cleaned, and the tallies of its rows."""
+    """Context of a report, from which sections are made: the result, cleaned, and the tallies of its rows."""
 
     result: Result
     found: Tallies
@@ -42,7 +41,7 @@ class Material:
         return sorted(self.found.lines.items(), key=lambda item: order[item[0][0]])
 
     def label(self, line: Line) -> str:
-        """How a line is called: the system, and its shape where it was measured in several."""
+        """Title of a line: the system, and its shape where it was measured in several."""
         system, shape = line
         several = sum(name == system for name, _ in self.found.lines) > 1
         return f"{system} · {shape or 'no shape'}" if several else system
@@ -98,7 +97,7 @@ def gather(result: Result) -> Material:
 
 
 def _wire(result: Result, found: Tallies) -> dict[str, dict[str, Any]]:
-    """What the tap saw of each system: what its rows tell, and on top what the run tells (unmatched calls, violations …)."""
+    """Figures of the tap for each system: those of its rows, then those of the run (unmatched calls, violations …)."""
     seen: dict[str, Seen] = {}
     for (system, _), each in found.lines.items():
         seen[system] = seen[system] + each.seen if system in seen else each.seen
@@ -175,7 +174,7 @@ def figure(value: Any, unit: Any, *, approximate: bool = False, digits: int | No
 
 
 def subject(key: str) -> str:
-    """What a metric is about: quality, tokens, latency or set-up."""
+    """Subject of a metric: quality, tokens, latency or set-up."""
     if key == "groups" or key.startswith(("setup_", "setups_")):
         return "set-up"
     return "tokens" if key in _TOKEN_KEYS or key.endswith("_usd") else "latency" if key.startswith(("latency_", "ttft")) else "quality"

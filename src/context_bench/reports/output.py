@@ -1,4 +1,4 @@
-"""Which format is which renderer, users' own included."""
+"""Renderers by the name of their format, users' own included."""
 
 from __future__ import annotations
 

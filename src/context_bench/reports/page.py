@@ -156,7 +156,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How many of a system's requests did not go on as they were sent, and the first such row (`place` among all rows) to look at."""
+    """Number of a system's requests that did not go on as they were sent, and the first such row (`place` among all rows) to look at."""
 
     system: str
     changed: int

@@ -1,4 +1,4 @@
-"""What charts show, as data: one record for each kind of mark. How it is drawn is the business of `reports.charts`."""
+"""Data of charts: one record for each kind of mark. `reports.charts` draws them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How `n` values are spread (`distribution`). `values`: all of them if they are few, else quantiles at even distances, in order."""
+    """Spread of `n` values (`distribution`). `values`: all of them if they are few, else quantiles at even distances, in order."""
 
     name: str
     n: int
@@ -96,7 +96,7 @@ M = TypeVar("M", Point, CurvePoint, Spread, Gap, Turn, Rated, Part)
 
 @dataclass(slots=True)
 class Chart:
-    """What to draw, not how: `kind` is known to `reports.charts`, and says which record `data` consists of.
+    """Content of one chart: `kind` is known to `reports.charts`, and says which record `data` consists of.
 
     `about` says in a sentence or two how to read it; `x` and `y` title the axes. `names`: all systems of the page in their order, so that
     each has the same colour in every chart. `span`: the ends of the scale, where values have them by definition.

@@ -1,4 +1,4 @@
-"""Which charts a result has, and the section that each of them belongs to."""
+"""Charts of a result, each with its section; and the sections on quality: scores with intervals, paired differences."""
 
 from __future__ import annotations
 
@@ -8,23 +8,163 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.numbers import number
-from context_bench.core.records import Comparison
+from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
-from context_bench.reports.material import Material, estimate_of, interval_of
-from context_bench.reports.page import Figure, Section, Tone
+from context_bench.reports.arm_aggregates import Line, Tally, quantile
+from context_bench.reports.material import PRIMARY, Material, estimate_of, figure, interval_of, subject
+from context_bench.reports.page import Cell, Column, Figure, Section, Table, Tone
 from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Spread, Turn
-from context_bench.reports.quality import quality_metrics
-from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
 from context_bench.stats.pareto import Reading, beats
+
+#: Verdicts on a system against truncation to its own size, as the card words them; others are the same as everywhere.
+AGAINST_TRUNCATION = {
+    "better": "better than truncation",
+    "inferior": "worse than truncation",
+    "non-inferior": "no worse than truncation",
+    "undecided": "undecided against truncation",
+}
+_COLUMNS = (
+    Column("System", False),
+    Column("difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"),
+    Column("verdict", False),
+    Column("margin", about="loss that would still be acceptable, fixed before the run"),
+    Column("p", about="of a loss as large as the margin: small means ruled out"),
+    Column("n", about="examples compared"),
+    Column("clusters", about="independent units behind the interval"),
+    Column("left out", about="pairs in which one side failed"),
+    Column("n needed", about="examples for 80 % power at the margin"),
+)
+
+
+def quality(material: Material) -> Section | None:
+    """Scores with intervals, n, failures and bounds."""
+    metrics = quality_metrics(material)
+    if not metrics or not material.found.lines:
+        return None
+    primary, others = metrics[0], metrics[1:]
+    title = f"mean {material.score_field}" if primary == PRIMARY and material.score_field else primary
+    columns = [
+        Column("System", False),
+        Column(f"{title} (95 %)"),
+        Column("n", about="rows with a score"),
+        Column("failed", about="rows that should have a score and have none"),
+        Column("bounds", about="the mean with every failure counted as wrong … as right"),
+        *(Column(f"{name if name == 'pass_rate' else f'mean {name}'} (95 %)") for name in others),
+    ]
+    rows = [[material.label(line), *_quality_cells(material, line, primary, others)] for line, _ in material.lines]
+    table = Table("quality", columns, rows, about=_quality_about(material))
+    return Section("quality", "Quality", tables=[table])
+
+
+def quality_metrics(material: Material) -> list[str]:
+    """The primary score, the pass rate, then every other score that has an estimate."""
+    named = [name for by in material.estimates.values() for name in by]
+    again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {material.score_field}  # the same under another name
+    again |= {name for name in named if material.apart(name)}
+    scores = [name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again]
+    known = [PRIMARY, *([] if material.apart("pass_rate") else ["pass_rate"]), *scores]
+    present = {name for by in material.summary.values() for name in by} | set(named)
+    return [name for name in dict.fromkeys(known) if name in present]
+
+
+def _quality_cells(material: Material, line: Line, primary: str, others: list[str]) -> list[Cell]:
+    known = estimate_of(material, line, primary)
+    failed = Figure(known.failures if known and known.failures else material.found.lines[line].failed, "count")
+    bounds = (
+        f"{known.worst:.3f} … {known.best:.3f}" if known and known.worst is not None and known.best is not None and known.failures else None
+    )
+    n = Figure(known.n, "count") if known and known.n else None
+    rest = (_score(estimate_of(material, line, name), known.n if known else 0) for name in others)
+    return [_score(known), n, failed, bounds, *rest]
+
+
+def _score(known: Estimate | None, said: int | None = None) -> Figure | None:
+    """The score; with its own n where the row says another one."""
+    if known is None:
+        return None
+    own = known.n if said is not None and known.n and known.n != said else None
+    return Figure(known.value, "score", number(known.low), number(known.high), n=own)
+
+
+def _quality_about(material: Material) -> str:
+    shown = quality_metrics(material)
+    methods = sorted({each.method for by in material.estimates.values() for name, each in by.items() if name in shown and each.method})
+    clusters = sorted(
+        {each.clusters for by in material.estimates.values() for name, each in by.items() if name == PRIMARY and each.clusters}
+    )
+    said = "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … as right."
+    said += "".join(family.sections.graded(material) for family in material.families)
+    if methods:
+        said += f" 95 % intervals: {'; '.join(methods)}"
+        said += f" over {_span(clusters)} clusters." if clusters else "."
+    return said
+
+
+def _span(values: list[int]) -> str:
+    return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
+
+
+def comparisons(material: Material) -> Section | None:
+    """Paired differences against the baseline, with everything the verdicts rest on."""
+    found = material.result.comparisons
+    if not found:
+        return None
+    several = len({each.baseline for each in found}) > 1
+    shapes = len({each.shape for each in found}) > 1
+    rows: list[list[Cell]] = [[_compared(material, each, several, shapes), *_comparison_cells(each)] for each in found]
+    names = ", ".join(dict.fromkeys(each.baseline for each in found))
+    table = Table(
+        "comparisons",
+        list(_COLUMNS),
+        rows,
+        about="Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor.",
+    )
+    return Section("comparisons", "Paired differences" if several else f"Against {names}", tables=[table, *_against_truncation(material)])
+
+
+def _against_truncation(material: Material) -> list[Table]:
+    """The same of each system against truncation to its own size. (Runs over probes have it beside what is retained.)"""
+    found = material.result.lifts
+    if not found or material.replaced("truncation"):
+        return []
+    rows: list[list[Cell]] = [[f"{each.system} − {each.baseline}", *_comparison_cells(each)] for each in found]
+    about = "What a system adds over cutting the middle out to the same size for free; “better” is what it has to show."
+    return [Table("truncation", list(_COLUMNS), rows, "Against truncation to the same size", about)]
+
+
+def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:
+    """Title of a line. Several baselines, or several shapes, are part of the name."""
+    parts = [f"{each.system} − {each.baseline}" if several else each.system, each.dataset, each.shape if shapes else None]
+    extra = [] if each.metric in (PRIMARY, material.score_field, "") else [each.metric]
+    return " · ".join([part for part in parts if part] + extra)
+
+
+def _comparison_cells(each: Comparison) -> list[Cell]:
+    return [
+        difference(each),
+        each.verdict,
+        figure(each.margin, "score"),
+        figure(each.p, "p"),
+        Figure(each.n, "count"),
+        Figure(each.clusters, "count"),
+        Figure(each.excluded, "count"),
+        figure(each.n_needed, "count"),
+    ]
+
+
+def difference(each: Comparison) -> Figure | None:
+    """The mean paired difference with its interval; `None` if there is none."""
+    value = number(each.difference)
+    return None if value is None else Figure(value, "score", number(each.low), number(each.high), signed=True)
+
 
 #: What colours say; the words say it as well.
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
 _DOTS = 20  # of a distribution
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MOST_BARS = 30  # of a system's requests, one after another
-
 _MARKS = (
     "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other system is both better "
     "and cheaper by more than the intervals leave open. Marks that would cover one another stand side by side."
@@ -47,8 +187,6 @@ def add_charts(material: Material, sections: Iterable[Section]) -> None:
 
 
 # Quality -------------------------------------------------------------------------------------------------------------------------------
-
-
 def _paretos(material: Material, section: Section) -> list[Chart]:
     primary = quality_metrics(material)[0]
     title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
@@ -98,8 +236,6 @@ def _read(point: Point) -> tuple[Reading, Reading]:
 
 
 # Differences ---------------------------------------------------------------------------------------------------------------------------
-
-
 def _forests(material: Material, section: Section) -> list[Chart]:
     result = material.result
     baselines = ", ".join(dict.fromkeys(each.baseline for each in result.comparisons)) or "the baseline"
@@ -142,8 +278,6 @@ def _gaps(found: Sequence[Comparison], group: Callable[[Comparison], str | None]
 
 
 # Time ----------------------------------------------------------------------------------------------------------------------------------
-
-
 def _times(material: Material, section: Section) -> list[Chart]:
     latency = [_spread(material, line, "latency", each.latency) for line, each in material.lines]
     ttft = [_spread(material, line, "ttft", each.ttft) for line, each in material.lines]
@@ -154,7 +288,7 @@ def _times(material: Material, section: Section) -> list[Chart]:
 
 
 def about_spread(what: str) -> str:
-    """How to read a distribution of these things."""
+    """Instructions for reading a distribution of these things."""
     return f"Each dot stands for one {what} in {_DOTS}, or for one, if there are no more. {_SPREAD} Left is faster."
 
 
@@ -165,7 +299,7 @@ def _spread(material: Material, line: Line, name: str, values: Sequence[float]) 
 
 
 def spread(name: str, values: Sequence[float]) -> Spread | None:
-    """How seconds are spread; `None` of nothing."""
+    """Spread of seconds; `None` of nothing."""
     ordered = array("d", sorted(values))
 
     def at(share: float) -> float:
@@ -178,8 +312,6 @@ def spread(name: str, values: Sequence[float]) -> Spread | None:
 
 
 # Failures ------------------------------------------------------------------------------------------------------------------------------
-
-
 def _failures(material: Material, section: Section) -> list[Chart]:
     counted = material.result.failures or material.found.failures
     of = {system: sum(each.rows for (name, _), each in material.found.lines.items() if name == system) for system in material.systems}
@@ -199,8 +331,6 @@ def _failures(material: Material, section: Section) -> list[Chart]:
 
 
 # Prompt cache --------------------------------------------------------------------------------------------------------------------------
-
-
 def turns_of(name: str, told: Any) -> list[Mark]:
     """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there are many."""
     sums = [[float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]]

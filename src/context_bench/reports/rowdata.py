@@ -16,10 +16,10 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.detail import detail_html
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
-from context_bench.reports.tally import changed, first, shape_of
 from context_bench.reports.text import script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
@@ -72,7 +72,7 @@ def _json(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Facts:
-    """What one pass over the rows tells: the columns worth showing, and of each row whether it failed and whether it was changed."""
+    """Facts from one pass over the rows: the columns worth showing, and of each row whether it failed and whether it was changed."""
 
     used: list[str]
     failed: bytearray
@@ -142,7 +142,7 @@ class _Room:
 
 @dataclass(slots=True)
 class _Details:
-    """What rows open to. Where there is no room for all, failed rows come first, then those that were changed on the way."""
+    """Details of rows. Where there is no room for all, failed rows come first, then those that were changed on the way."""
 
     places: list[int] = field(default_factory=list)  # by row: chunk * PER_CHUNK + place in it, or -1
     chunks: list[str] = field(default_factory=list)

@@ -1,22 +1,98 @@
-"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what failed."""
+"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what failed.
+
+Preparation of groups (ingest, compression) is paid once, and is in no figure of a question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from context_bench.core.families import families
 from context_bench.core.numbers import number
-from context_bench.core.records import Comparison, Result
+from context_bench.core.records import Comparison, Result, SetupRecord
 from context_bench.core.roles import CANDIDATE
+from context_bench.core.setups import set_up_again, standing, totals
+from context_bench.reports.arm_aggregates import Tallies, quantile
 from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
-from context_bench.reports.plotting import TONES, add_charts
-from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, difference, quality
-from context_bench.reports.setup import setup, setup_facts
-from context_bench.reports.tally import Tallies
+from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 from context_bench.stats.verdict.ceiling import is_headline
+
+#: What systems tell of the items they were given, and the names under which it is summed.
+_ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "items_failed"))
+
+
+def setup_facts(records: Sequence[SetupRecord]) -> dict[str, dict[str, Any]]:
+    """By system: `groups`, `failed` and `again` (groups), `items`, `acknowledged` and `items_failed` as its set-ups tell (of the attempts
+    that hold), `seconds`, `seconds_p50` and `seconds_p95` of an attempt, and `calls`, `input_tokens`, `output_tokens`, `cost` of all
+    attempts. What nobody told is absent.
+    """
+    return {system: _setup_sums([each for each in records if each.system == system]) for system in dict.fromkeys(r.system for r in records)}
+
+
+def _setup_sums(records: list[SetupRecord]) -> dict[str, Any]:
+    sums = totals(records)
+    seconds = array("d", [each.seconds for each in records if each.seconds is not None])
+    found: dict[str, Any] = {
+        "groups": int(sums["groups"]),
+        "failed": int(sums["setups_failed"]),
+        "again": set_up_again(records),
+        **_items(standing(records)),
+        "seconds": sums.get("setup_seconds"),
+        "seconds_p50": quantile(seconds, 0.5),
+        "seconds_p95": quantile(seconds, 0.95),
+        "calls": int(sums["setup_calls"]),
+        "input_tokens": sums.get("setup_input_tokens"),
+        "output_tokens": sums.get("setup_output_tokens"),
+        "cost": sums.get("setup_cost"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _items(records: Iterable[SetupRecord]) -> dict[str, float]:
+    """Sums of the whole numbers that set-ups tell; a system may tell anything under these names."""
+    sums: dict[str, float] = {}
+    for record in records:
+        for told, ours in _ITEMS:
+            value = record.output.get(told)
+            if isinstance(value, int | float) and not isinstance(value, bool) and number(value) is not None and value >= 0:
+                sums[ours] = sums.get(ours, 0) + value
+    return sums
+
+
+_COLUMNS: tuple[tuple[str, str, Any, str], ...] = (
+    ("groups", "groups", "count", "groups of examples that share what was set up, in each trial"),
+    ("failed", "failed", "count", "groups that could not be set up: all their rows failed"),
+    ("again", "again", "count", "groups that took more than one attempt, since the run was interrupted or the first one failed"),
+    ("acknowledged", "items stored", "count", "items of which the system said that it has them"),
+    ("items_failed", "items lost", "count", "items that it did not take"),
+    ("seconds_p50", "median", "seconds", "time on the clock for one group"),
+    ("seconds_p95", "p95", "seconds", ""),
+    ("calls", "calls", "count", "calls of models that were seen"),
+    ("input_tokens", "tokens in", "tokens", "billed prompt tokens of all set-ups"),
+    ("output_tokens", "tokens out", "tokens", "billed completion tokens of all set-ups"),
+    ("cost", "money", "usd", "US dollars of all attempts"),
+)
+_OFTEN_NOTHING = ("failed", "again", "items_failed")  # no column for what did not happen
+
+
+def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
+    """One line per system that was set up."""
+    if not facts:
+        return None
+    shown = [
+        entry
+        for entry in _COLUMNS
+        if any(entry[0] in told and (told[entry[0]] or entry[0] not in _OFTEN_NOTHING) for told in facts.values())
+    ]
+    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in shown)]
+    rows: list[list[Cell]] = [[system, *(figure(told.get(name), unit) for name, _, unit, _ in shown)] for system, told in facts.items()]
+    about = "Before a group's first question, once. It is in no question's latency, tokens or money."
+    return Section("setup", "Set-up", tables=[Table("setup", columns, rows, about=about)])
+
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")
@@ -114,7 +190,7 @@ def _lifts(material: Material) -> list[Sentence]:
 
 
 def _headlines(material: Material) -> list[Sentence]:
-    """What makes all verdicts below it pointless to read one by one."""
+    """Facts that make all verdicts below it pointless to read one by one."""
     return [Sentence("this run", "insensitive", note) for note in map(str, material.result.notes) if is_headline(note)]
 
 
@@ -224,7 +300,7 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
 
 
 def _models(manifest: dict[str, Any]) -> list[str]:
-    """Who answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
+    """The models that answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
     cells = manifest.get("cells")
     labels = [mapping(cell.get("labels")) for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
     return list(dict.fromkeys(each["model"] for each in labels if isinstance(each.get("model"), str)))

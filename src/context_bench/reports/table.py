@@ -1,20 +1,26 @@
-"""A page in the terminal: narrow tables that fit, readable without colour."""
+"""A page in the terminal: narrow tables that fit, readable without colour.
+
+Beside it the list of the runs of a store, and small tables for commands that are not about a run. The less important columns of the
+list are left out where there is no room.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from textwrap import wrap
+from typing import Any
 
 from rich import box
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.reports.page import MISSING, Cell, Figure, Page, Section, Table
-from context_bench.reports.text import TEXT_LIMIT, visible
+from context_bench.reports.text import TEXT_LIMIT, markdown, visible
 
 WIDTH = 80
 _KEY_WIDTH = 26  # of the first column; longer names are folded
@@ -30,7 +36,7 @@ def render(page: Page, *, width: int | None = None, color: bool = False) -> str:
 
 
 def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None = None, color: bool = False) -> str:
-    """What `parts` gives for a width, one below the other, as `render` draws it; nothing in it is taken for markup."""
+    """The output of `parts` for a width, one below the other, as `render` draws it; nothing in it is taken for markup."""
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -127,7 +133,7 @@ def _packed_columns(widths: list[int], keys: int, room: int) -> list[list[int]]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """What each column takes: no more than its content, and never so much that keys and one column have no room side by side."""
+    """Width of each column: no more than its content, and never so much that keys and one column have no room side by side."""
     share = max(4, (width * 2 // 5) // table.keys - _GAP) if table.keys and width < WIDTH else width
     keys = [_natural(table, position, min(share, _KEY_WIDTH if position == 0 else _TEXT_WIDTH)) for position in range(table.keys)]
     left = max(4, width - sum(keys) - _GAP * table.keys)
@@ -175,7 +181,7 @@ def folded(text: str, width: int) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """What a cell shows; an em dash for what was not measured."""
+    """Text of a cell; an em dash for what was not measured."""
     if cell is None or cell == "":
         return MISSING
     return cell.text if isinstance(cell, Figure) else visible(cell, 300)
@@ -203,3 +209,166 @@ def _ending(page: Page, width: int) -> Iterator[Text]:
         for note in page.notes:
             yield Text(f"- {visible(note, TEXT_LIMIT)}")
     yield Text(f"\n{page.examples:,} examples, {len(page.rows):,} rows", style="dim")
+
+
+_RUN_GAP = 2
+_NUMBERS = ("rows", "failed")
+_GIVEN_UP = ("started (UTC)", "failed", "systems", "status", "rows")  # in this order, where there is no room
+_LEAST_SYSTEMS = 16
+_STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running": "36"}
+
+
+def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
+    """Runs, as `RunRecord.describe` tells them, in lines of at most `width` columns (80 if not given).
+
+    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on the next.
+    """
+    width = max(20, width or WIDTH)
+    lines = [_cells(run) for run in runs]
+    names = max((cell_len(line["run"]) for line in lines), default=0)
+    titles = [title for title in lines[0] if title != "run"]
+    sizes = {title: max(cell_len(title), *(cell_len(line[title]) for line in lines)) for title in titles}
+    first = max(3, min(names, width // 3 if width >= 60 else 20))
+    shown = [*sizes, "systems"]
+    for title in _GIVEN_UP:
+        if _room(first, sizes, shown, width) >= 0:
+            break
+        shown.remove(title)
+    systems = _room(first, sizes, shown, width) + _LEAST_SYSTEMS
+    made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
+    for run, line in zip(runs, lines, strict=True):
+        line["systems"] = _some([visible(name) for name in run["systems"]], systems)
+        made.append(_row(line, shown, sizes, first, width, color))
+    return "\n".join(made)
+
+
+def _cells(run: Mapping[str, Any]) -> dict[str, str]:
+    started = str(run["started"])[:16].replace("T", " ")
+    told = {"run": run["name"], "started (UTC)": started, "status": run["status"]}
+    told |= {"rows": f"{run['rows']:,}", "failed": f"{run['failed']:,}"}
+    return {title: visible(cell, 300) for title, cell in told.items()}
+
+
+def _room(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
+    """Columns that are left over when the systems have the least that makes sense."""
+    least = {**sizes, "systems": _LEAST_SYSTEMS}
+    return width - first - sum(least[title] + _RUN_GAP for title in shown)
+
+
+def _row(line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool) -> str:
+    name = line["run"]
+    cells = []
+    for title in shown:
+        cell = line[title]
+        if title in sizes:
+            space = " " * (sizes[title] - cell_len(cell))
+            styled = f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m" if color and title == "status" and cell in _STATUS_STYLES else cell
+            cell = space + styled if title in _NUMBERS else styled + space
+        cells.append(" " * _RUN_GAP + cell)
+    rest = "".join(cells).rstrip()
+    if cell_len(name) <= first:
+        return set_cell_size(name, first) + rest
+    return f"{name}\n{' ' * first}{rest}"
+
+
+def _some(names: Sequence[str], width: int) -> str:
+    """`a, b`, or `6 systems: a, b, …`: no name is torn unless even the first does not fit."""
+    whole = ", ".join(names)
+    if cell_len(whole) <= width or not names:
+        return whole
+    said = f"{len(names)} systems: " if len(names) > 1 else ""
+    for count in range(len(names) - 1, 0, -1):
+        part = f"{said}{', '.join(names[:count])}, …"
+        if cell_len(part) <= width:
+            return part
+    return f"{len(names)} systems" if said else set_cell_size(names[0], width - 1).rstrip() + "…"
+
+
+#: What stands where nothing was measured.
+NOTHING = "-"
+_GRID_GAP = 2  # columns between two columns
+_HEADING = 9  # characters of a heading before it is broken between words
+_WORD = 16  # characters of a word before it is broken, too
+_FIRST = 20  # least width of the first column
+
+
+@dataclass(slots=True)
+class Grid:
+    """A table: the first column names what a row is about, the others are numbers (with `words`: text). `about`: a sentence below it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    about: str = ""
+    words: bool = False
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; small ones with a digit behind the point."""
+    if value is None:
+        return NOTHING
+    return f"{value * 100:.0f} %" if abs(value) >= 0.0995 or value == 0 else f"{value * 100:.1f} %"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with so many digits behind the point."""
+    return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) -> str:
+    """The tables as text for a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    stream = io.StringIO()
+    width = max([width, *(_needed(grid) for grid in grids if not grid.words)])
+    console = Console(
+        file=stream, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False, emoji=False
+    )
+    for position, grid in enumerate(grids):
+        if position:
+            console.print()
+        console.print(Text(visible(grid.title), style="bold"))
+        table = Table(box=None, pad_edge=False, padding=(0, _GRID_GAP, 0, 0))
+        for place, column in enumerate(grid.columns):
+            right = place > 0 and not grid.words
+            heading = "\n".join(_heading(column)) if right else visible(column)
+            table.add_column(Text(heading), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        for row in grid.rows:
+            table.add_row(*(Text(visible(cell)) for cell in row))
+        console.print(table)
+        if grid.about:
+            console.print(Text(grid.about, style="dim"))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _heading(column: str) -> list[str]:
+    text = visible(column)
+    longest = max(map(len, text.split()), default=0)
+    return wrap(text, max(_HEADING, min(_WORD, longest)))
+
+
+def _needed(grid: Grid) -> int:
+    """The least width in which every number can be read."""
+    cells = [[*_heading(column), *(visible(row[place]) for row in grid.rows)] for place, column in enumerate(grid.columns)]
+    return _FIRST + sum(_GRID_GAP + max(map(len, cell), default=0) for cell in cells[1:])
+
+
+def as_markdown(grids: Sequence[Grid]) -> str:
+    """The tables as Markdown."""
+    parts = []
+    for grid in grids:
+        lines = [
+            f"## {markdown(grid.title)}",
+            "",
+            _line(grid.columns),
+            _line(["---", *("---" if grid.words else "---:" for _ in grid.columns[1:])], plain=True),
+        ]
+        lines += [_line(row) for row in grid.rows]
+        parts.append("\n".join([*lines, *(["", markdown(grid.about, 2000)] if grid.about else [])]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(cells: Sequence[str], plain: bool = False) -> str:
+    return "| " + " | ".join(cell if plain else markdown(cell) for cell in cells) + " |"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.numbers import number
+from context_bench.reports.arm_aggregates import Line, Tally, quantile
 from context_bench.reports.material import Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.tally import Line, Tally, quantile
 from context_bench.wire.violations import NOTES
 
 _WIRE = (
@@ -87,7 +87,7 @@ def _sources(each: Tally) -> str | None:
 
 
 def wire(material: Material) -> Section | None:
-    """What the tap saw besides tokens: extra calls, changed roles and parameters, lost keys, truncation."""
+    """Figures of the tap besides tokens: extra calls, changed roles and parameters, lost keys, truncation."""
     told = list(_told(material))
     shown = [
         entry for entry in _WIRE if any(_amount(facts.get(entry[0])) if entry[0] not in _ALWAYS else entry[0] in facts for _, facts in told)
@@ -128,7 +128,7 @@ def _told(material: Material) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _amount(value: Any) -> float | None:
-    """How many there are of something told as a number, as a list, or as counts by kind."""
+    """Count of something that is given as a number, as a list, or as counts by kind."""
     if isinstance(value, dict):
         return sum(found for kind, item in value.items() if kind not in NOTES and (found := _amount(item)) is not None)
     return len(value) if isinstance(value, list) else number(value)

@@ -13,8 +13,8 @@ from context_bench.session.files import destination, say
 
 if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
-    from context_bench.reports.answered import Answered
     from context_bench.reports.inspect_log import LogFacts
+    from context_bench.reports.json_out import Answered
 
 
 _FIRST = 5  # so many damaged rows are named
@@ -63,7 +63,7 @@ def export_rows(store: Any, record: Any, format: str, out: Path | None, system: 
 
 def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows with question, context, answer, scores and their reasons, one JSON object a line."""
-    from context_bench.reports.jsonl_out import write_jsonl
+    from context_bench.reports.json_out import write_jsonl
     from context_bench.runner import answered
 
     with destination(out) as stream:
@@ -73,7 +73,7 @@ def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage
 def _parquet(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows as one Parquet table, for data frames."""
     from context_bench.engine import rows
-    from context_bench.reports.parquet_out import write_parquet
+    from context_bench.reports.frames import write_parquet
     from context_bench.runner import answered
 
     if out is None and sys.stdout.isatty():

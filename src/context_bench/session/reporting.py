@@ -95,7 +95,7 @@ def publish(
     """Write the result, then hold it against the limits."""
     if output not in ("table", "json", "markdown"):
         raise BadInput(f"--output {output!r}: expected table, json or markdown")
-    from context_bench.reports.grids import as_markdown, as_table
+    from context_bench.reports.table import as_markdown, as_table
 
     if output == "json":
         text = json_text(document)

@@ -34,7 +34,7 @@ def list_runs(store: str, json: bool) -> int:
 
         print(library.dumps(found, indent=2))
         return 0
-    from context_bench.reports.runlist import run_list
+    from context_bench.reports.table import run_list
     from context_bench.session.reporting import terminal
 
     print(run_list(found, **terminal()) if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one")

@@ -1,20 +1,151 @@
-"""What the pages show, read from the store: lists of runs, pages of rows, one row with its neighbours. Called in threads."""
+"""Content of the viewer's pages, read from the store in threads: runs, rows, one row with its neighbours; queries, cache."""
 
 from __future__ import annotations
 
+import threading
+import time
 from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from cachetools import TLRUCache
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
 from context_bench.engine.store import browsing, searching
-from context_bench.engine.store.browsing import Facets, Listed, Live, Place
+from context_bench.engine.store.browsing import Asked, Facets, Listed, Live, Place
 from context_bench.engine.store.searching import Hit, Search
 from context_bench.engine.store.store import Store
-from context_bench.viewer.asking import PAGE, Query
-from context_bench.viewer.keeping import Kept
+
+PAGE = 50  # rows on one page
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the search leaves out."""
+
+    system: str = ""
+    dataset: str = ""
+    failed: bool = False
+    words: str = ""
+    sort: str = ""
+    descending: bool = False
+    page: int = 1
+    start: int = 0
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Query:
+        """From the parameters of a request. Raises `BadInput` for a number that is none."""
+        return cls(
+            system=query.get("system", ""),
+            dataset=query.get("dataset", ""),
+            failed=query.get("failed", "") not in ("", "0"),
+            words=query.get("q", "").strip()[:400],
+            sort=query.get("sort", ""),
+            descending=query.get("order") == "down",
+            page=max(1, _whole(query, "page", 1)),
+            start=_whole(query, "from", 0),
+        )
+
+    @property
+    def asked(self) -> Asked:
+        """All of it that the store answers by itself."""
+        return Asked(self.system, self.dataset, self.failed, self.sort, self.descending)
+
+    @property
+    def narrowed(self) -> bool:
+        """Is this more than the first page of everything?"""
+        return self != Query()
+
+    def parameters(self, **changed: object) -> str:
+        """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its first page."""
+        if changed and "page" not in changed:
+            changed["page"] = 1
+        if changed.keys() - {"page", "start"} and "start" not in changed:
+            changed["start"] = 0
+        one = replace(self, **changed)  # type: ignore[arg-type]
+        named = {
+            "system": one.system,
+            "dataset": one.dataset,
+            "failed": "1" if one.failed else "",
+            "q": one.words,
+            "sort": one.sort,
+            "order": "down" if one.descending else "",
+            "page": str(one.page) if one.page > 1 else "",
+            "from": str(one.start) if one.start else "",
+        }
+        told = urlencode({name: value for name, value in named.items() if value}, errors="surrogatepass")
+        return f"?{told}" if told else ""
+
+
+def _whole(query: Mapping[str, str], name: str, usual: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return usual
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise BadInput(f"{name}={text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def run_url(run: str) -> str:
+    """The page of a run, by its id."""
+    return f"/runs/{run}"
+
+
+def row_url(run: str, place: Place, query: Query | None = None) -> str:
+    """The page of a row, as one of those that `query` asks for."""
+    return f"/runs/{run}/rows/{place}{query.parameters() if query else ''}"
+
+
+def pair_url(one: tuple[str, Place], other: tuple[str, Place]) -> str:
+    """Two rows side by side."""
+    return "/pair?" + urlencode([("row", f"{run}/{place}") for run, place in (one, other)])
+
+
+def read_pair(text: str) -> tuple[str, Place]:
+    """`RUN/PLACE` of a pair's address."""
+    run, slash, place = text.partition("/")
+    if not slash or not run:
+        raise BadInput(f"{text[:80]!r} names no row; expected RUN/ARM-POSITION-TRIAL")
+    return run, Place.parse(place)
+
+
+T = TypeVar("T")
+
+#: Seconds that anything about a run that ended, or that goes on, is believed. A run that ended may be judged again.
+ENDED, RUNNING = 60.0, 2.0
+
+
+class Kept:
+    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from several threads."""
+
+    def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._values: TLRUCache[Hashable, tuple[Listed, Any]] = TLRUCache(most, _expiry, monotonic)
+        self._lock = threading.Lock()
+
+    def of(self, run: Listed, what: Hashable, made: Callable[[], T]) -> T:
+        """The value for `what` of the run as it is now."""
+        key = (run.number, what)
+        with self._lock:
+            earlier = self._values.get(key)
+        if earlier is not None and earlier[0].stamp == run.stamp:
+            kept: T = earlier[1]
+            return kept
+        value = made()
+        with self._lock:
+            self._values[key] = run, value
+        return value
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._values)
+
+
+def _expiry(_: Hashable, value: tuple[Listed, Any], now: float) -> float:
+    return now + (RUNNING if value[0].running else ENDED)
+
 
 RUNS = 50  # on a page of the list
 SEARCH_SECONDS = 2.0
@@ -81,7 +212,7 @@ class Library:
 
     @property
     def kept(self) -> int:
-        """How many orders, searches and facets are kept."""
+        """Number of orders, searches and facets in the cache."""
         return len(self._orders) + len(self._searches) + len(self._facets)
 
     def runs(self, words: str, page: int) -> RunPage:

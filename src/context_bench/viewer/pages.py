@@ -13,11 +13,11 @@ from markupsafe import Markup
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.engine.progress_lines import duration, short
+from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.tally import first
-from context_bench.viewer.asking import PAGE, pair_url, row_url, run_url
+from context_bench.viewer.library import PAGE, pair_url, row_url, run_url
 
 MOST_SCORES = 10  # columns of the table of rows
 

@@ -1,29 +1,159 @@
-"""The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written."""
+"""The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written.
+
+The viewer admits whoever has the address with the token, through a loopback name, and no other web page. Progress of a run is sent for as
+long as it goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import secrets
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 from cachetools import FIFOCache
 
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
+from context_bench.core.loopback import is_loopback
 from context_bench.core.urls import listening_port
-from context_bench.engine.store.browsing import Listed, Place, open_reading
+from context_bench.engine.store.browsing import Listed, Live, Place, open_reading
 from context_bench.llm.folders import home_folder
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.reports.text import visible
 from context_bench.viewer import pages
-from context_bench.viewer.admission import TOKEN, Door
-from context_bench.viewer.asking import Query, read_pair
-from context_bench.viewer.library import Library
-from context_bench.viewer.running import Tracker
+from context_bench.viewer.library import Library, Query, read_pair
 from context_bench.viewer.working import ResultOf, Worked, Worker
+
+TOKEN = "token"
+
+
+class Door:
+    """Looks at every request before anything else does. `port` is known once the server listens.
+
+    The token is exchanged for a cookie that other sites cannot have sent (`SameSite=Strict`) and no script can read. Cookies know no ports,
+    so its name has the port in it.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self._session = secrets.token_urlsafe(24)
+        self.port = 0
+
+    def refusal(self, request: web.BaseRequest) -> str | None:
+        """Reason to refuse a request, or `None`: a foreign `Host` (a rebound name), another page's `Origin` or subrequest."""
+        host = request.headers.get(hdrs.HOST, "")
+        if not self._own(host):
+            return f"Host {host[:100]!r} is not this viewer's: open it under the address that `context-bench view` printed."
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is not None and not (origin.startswith("http://") and self._own(origin.removeprefix("http://"))):
+            return f"Origin {origin[:100]!r} may not use this viewer: no other web page may."
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if site not in ("same-origin", "none") and not _follows_link(request):
+            return "Other web pages may link to this viewer, and nothing else."
+        return None
+
+    def _own(self, netloc: str) -> bool:
+        try:
+            parts = urlsplit(f"//{netloc}")
+            return parts.netloc == netloc and is_loopback(parts.hostname or "") and (parts.port or 80) == self.port and "@" not in netloc
+        except ValueError:
+            return False
+
+    def has_cookie(self, request: web.BaseRequest) -> bool:
+        """Was the token shown before?"""
+        return _equal(request.cookies.get(self._cookie, ""), self._session)
+
+    def shows_token(self, request: web.BaseRequest) -> bool:
+        """Is the right token in the address?"""
+        return _equal(request.query.get(TOKEN, ""), self.token)
+
+    def let_in(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Give the cookie."""
+        response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
+
+    @property
+    def _cookie(self) -> str:
+        return f"context_bench_{self.port}"
+
+
+def _follows_link(request: web.BaseRequest) -> bool:
+    headers = request.headers
+    return headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+
+
+def _equal(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+#: Seconds between two looks at the store, and over which a rate is told.
+EVERY, OVER = 1.0, 60.0
+#: Looking takes at most this share of the time, however large the run is.
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A system's progress with its speed: `rate` in rows a second, `left` in seconds for the rows planned so far."""
+
+    live: Live
+    rate: float | None = None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until what is planned is done, at this rate."""
+        owed = self.live.planned - self.live.done
+        return None if not self.rate or owed <= 0 else owed / self.rate
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Looks at one run for all who watch it."""
+
+    look: Callable[[], Awaitable[tuple[Listed, list[Live]]]]
+    monotonic: Callable[[], float] = time.monotonic
+    _samples: deque[tuple[float, dict[str, int]]] = field(default_factory=deque)
+    _seen: tuple[Listed, list[Going]] | None = None
+    _due: float = 0.0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def now(self) -> tuple[Listed, list[Going]]:
+        """The run and its systems, not older than the last look that was due."""
+        async with self._lock:
+            began = self.monotonic()
+            if self._seen is None or began >= self._due:
+                run, lives = await self.look()
+                ended = self.monotonic()
+                self._due = ended + max(EVERY, (ended - began) / _SHARE)
+                self._seen = run, [Going(live, self._rate(live)) for live in lives]
+                self._remember(ended, lives)
+            return self._seen
+
+    def _remember(self, at: float, lives: list[Live]) -> None:
+        self._samples.append((at, {live.name: live.done for live in lives}))
+        while len(self._samples) > 2 and at - self._samples[1][0] > OVER:
+            self._samples.popleft()
+
+    def _rate(self, live: Live) -> float | None:
+        if not self._samples:
+            return None
+        at, done = self._samples[0]
+        seconds = self.monotonic() - at
+        return (live.done - done.get(live.name, 0)) / seconds if seconds > 0 else None
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look is due."""
+        return max(0.05, self._due - self.monotonic())
+
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,7 +162,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 UNASKED_ROWS = 5_000
 #: Seconds between two signs of life on a stream, and how many streams there may be.
 HEARTBEAT, MOST_STREAMS = 15.0, 32
-
 _log = logging.getLogger("context_bench.viewer")
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -123,7 +252,7 @@ class Viewer:
 
     @property
     def library(self) -> Library:
-        """What is read from."""
+        """The library that pages are read from."""
         assert self._library is not None
         return self._library
 
@@ -260,7 +389,7 @@ class Viewer:
     def _links(self, before: Listed, after: Listed, worked: Worked) -> dict[int, str]:
         """Addresses of changed examples, side by side, by their place in the list."""
         from context_bench.engine.store.browsing import places_of
-        from context_bench.viewer.asking import pair_url
+        from context_bench.viewer.library import pair_url
 
         ones = places_of(self.library.store, before, [each.earlier for each in worked.changed])
         others = places_of(self.library.store, after, [each.later for each in worked.changed])
@@ -278,7 +407,7 @@ class Viewer:
         return self._trackers[run.id]
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """How far a run is, told until it ends."""
+        """Progress events of a run until it ends."""
         run = await self._read(self.library.run, request.match_info["run"])
         if self._streams >= MOST_STREAMS:
             return self._fault(503, f"{MOST_STREAMS} pages watch already; close some of them.")

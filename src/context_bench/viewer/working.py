@@ -1,4 +1,4 @@
-"""What takes long and much memory: the summary of a run, the comparison of two. Worked out in a process of its own, kept here."""
+"""Summaries of runs and comparisons of two, computed in a child process (they take long and much memory) and cached here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What came of it: ready HTML and the verdicts, or `failure`, in words. `refused`: it may be had by insisting. `at`: when, epoch.
+    """Outcome of the work: ready HTML and the verdicts, or `failure`, in words. `refused`: it may be had by insisting. `at`: when, epoch.
 
     `changed`: the `changes` examples that moved, most first, as far as a page shows them.
     """
@@ -60,7 +60,7 @@ class Worked:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is worked out, or was, of runs as they were at `stamp`."""
+    """Work that is under way, or done, of runs as they were at `stamp`."""
 
     stamp: Hashable
     task: asyncio.Task[Worked]
@@ -105,7 +105,7 @@ class Worker:
 
     @property
     def kept(self) -> int:
-        """How many answers are kept, or are being worked out."""
+        """Number of answers in the cache or being worked out."""
         return len(self._kept)
 
     async def _once(self, question: Hashable, stamp: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any) -> Worked:
@@ -163,7 +163,7 @@ def compared(where: str, before: str, after: str, result_of: ResultOf, force: bo
 
 
 def _told(work: Callable[[Any], Worked], where: str) -> Worked:
-    """What came of `work`; failures as words, since not every exception survives the way between processes."""
+    """Outcome of `work`; failures as words, since not every exception survives the way between processes."""
     from dataclasses import replace
 
     from context_bench.engine.store.browsing import open_reading

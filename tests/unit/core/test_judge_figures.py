@@ -16,7 +16,7 @@ from context_bench.judge.calibration import (
     same_family,
     self_preference,
 )
-from context_bench.judge.pairwise import PairVerdict, pairwise_summary
+from context_bench.judge.pairwise_judge import PairVerdict, pairwise_summary
 from context_bench.stats import kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
 
 ratings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40)

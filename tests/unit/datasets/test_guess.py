@@ -4,7 +4,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.datasets.fields import compile_field
-from context_bench.datasets.guess import any_context, choose_files, guess_fields
+from context_bench.datasets.undescribed import any_context, choose_files, guess_fields
 
 
 def made(row, *more):

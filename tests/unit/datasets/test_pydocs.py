@@ -8,8 +8,7 @@ import pytest
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import count_tokens
 from context_bench.datasets import load, pydocs
-from context_bench.datasets.pydocs.rename import Renaming
-from context_bench.datasets.pydocs.text import folded, installed_topics, paragraphs, sentences, statement
+from context_bench.datasets.pydocs.text import Renaming, folded, installed_topics, paragraphs, sentences, statement
 
 
 @pytest.fixture(scope="module")

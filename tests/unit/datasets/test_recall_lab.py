@@ -24,7 +24,7 @@ from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.text import contains, normalise
 from context_bench.datasets import datasets_known, describe, load
-from context_bench.datasets.synthetic.words import Draw
+from context_bench.datasets.synthetic.world import Draw
 from context_bench.memory.datasets import load_memory
 from context_bench.memory.datasets.recall_lab import LANGUAGES, NAME, TYPES, lab, open_lab
 from context_bench.memory.datasets.recall_lab.lab_plan import Plan

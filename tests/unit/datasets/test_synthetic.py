@@ -24,7 +24,7 @@ from context_bench.core.tokens import VocabularyCounter
 from context_bench.datasets import datasets_known, describe, load
 from context_bench.datasets.synthetic import KINDS, NAME, Suite, suite
 from context_bench.datasets.synthetic.text import SHORTEST
-from context_bench.datasets.synthetic.words import Draw, number_word, roman
+from context_bench.datasets.synthetic.world import Draw, number_word, roman
 from context_bench.evaluators import AnswerQuality
 
 SAME = {

@@ -4,7 +4,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, EvaluatorFailed
 from context_bench.evaluators import MemoryJudge
-from context_bench.judge.answer_calibration import calibrate, vague
+from context_bench.judge.calibration import calibrate_answers, vague
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 
@@ -23,7 +23,7 @@ def no_key(monkeypatch):
 
 async def calibrated(reply: str, **more):
     async with ModelServer(Scripted({"default": reply}), port=0) as server:
-        return await calibrate(MemoryJudge(server.url, "m"), EXAMPLES, **more)
+        return await calibrate_answers(MemoryJudge(server.url, "m"), EXAMPLES, **more)
 
 
 async def test_a_judge_that_accepts_everything():
@@ -60,8 +60,8 @@ class Strict:
 
 async def test_wrong_answers_are_wrong_of_the_same_type_and_the_same_every_time():
     first, second = Strict(), Strict()
-    found = await calibrate(first, EXAMPLES, seed=3)
-    await calibrate(second, EXAMPLES, seed=3)
+    found = await calibrate_answers(first, EXAMPLES, seed=3)
+    await calibrate_answers(second, EXAMPLES, seed=3)
     assert first.seen == second.seen
     assert (found.false_accepts.value, found.right.value) == (0, 1)
     kinds = {example["answer"]: example["qa_type"] for example in EXAMPLES}
@@ -78,14 +78,14 @@ async def test_a_judge_without_the_score_it_promised_fails_and_does_not_pass():
                 raise EvaluatorFailed("no")
             return {"other": 1.0}
 
-    found = await calibrate(Odd(), EXAMPLES[:2])
+    found = await calibrate_answers(Odd(), EXAMPLES[:2])
     assert (found.specific, found.right, found.failures) == (None, None, 6)
 
 
 async def test_too_little_to_calibrate_on():
     with pytest.raises(BadInput):
-        await calibrate(Strict(), [{"question": "q"}, {"answer": "a"}])
-    found = await calibrate(Strict(), EXAMPLES[:1])
+        await calibrate_answers(Strict(), [{"question": "q"}, {"answer": "a"}])
+    found = await calibrate_answers(Strict(), EXAMPLES[:1])
     assert found.specific is None  # nobody else's answer to give
     assert (found.vague.n, found.right.n) == (1, 1)
 

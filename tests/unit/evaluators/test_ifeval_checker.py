@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from context_bench import evaluate
 from context_bench.core.errors import EvaluatorFailed
 from context_bench.evaluators import IFEvalChecker
-from context_bench.evaluators.ifeval_checker import loose_variants
-from context_bench.evaluators.instructions import RULES
+from context_bench.evaluators.ifeval_checker import RULES, loose_variants
 
 CHECKER = IFEvalChecker()
 ONES = dict.fromkeys(("ifeval_strict", "ifeval_loose", "ifeval_prompt_loose", "ifeval_instruction_strict"), 1.0)

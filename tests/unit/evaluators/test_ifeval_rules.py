@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.evaluators.ifeval_checker import loose_variants
-from context_bench.evaluators.instructions import RULES, CannotJudge, checker
+from context_bench.evaluators.ifeval_checker import RULES, CannotJudge, checker, loose_variants
 
 RECORDED = json.loads(Path(__file__).with_name("recorded_ifeval.json").read_text(encoding="utf-8"))
 ENGLISH = "this is a sentence in english and there are some more words in it"

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import EvaluatorFailed
-from context_bench.evaluators import MathEquivalence, _symbols
+from context_bench.evaluators import MathEquivalence
+from context_bench.evaluators import math_equivalence as _symbols
 from context_bench.evaluators._mathtext import equal, final_answer, last_box, number_of, tidy
-from context_bench.evaluators._symbols import Symbols
+from context_bench.evaluators.math_equivalence import Symbols
 
 MATH = MathEquivalence()
 

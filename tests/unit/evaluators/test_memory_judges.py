@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.evaluators import FalseMemoryRate, MemoryJudge
-from context_bench.judge.yes_no import first_word, verdict
+from context_bench.judge.judge_replies import first_word, verdict
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.evaluators.false_memory_rate import conversation_of

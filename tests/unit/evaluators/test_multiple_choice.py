@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.evaluators import MultipleChoiceAccuracy
-from context_bench.evaluators._letters import LETTERS, chosen_letter
+from context_bench.evaluators.multiple_choice import LETTERS, chosen_letter
 
 CITIES = {"A": "Paris", "B": "Berlin", "C": "Rome", "D": "Madrid"}
 BLOOD = {"A": "Vitamin A", "B": "Vitamin C", "C": "Vitamin D", "D": "Vitamin K"}

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.evaluators import NLILabelMatch
-from context_bench.evaluators._labels import CONTRADICTION as C
-from context_bench.evaluators._labels import ENTAILMENT as E
-from context_bench.evaluators._labels import NEUTRAL as N
-from context_bench.evaluators._labels import label_of, read_label
+from context_bench.evaluators.nli_label_match import CONTRADICTION as C
+from context_bench.evaluators.nli_label_match import ENTAILMENT as E
+from context_bench.evaluators.nli_label_match import NEUTRAL as N
+from context_bench.evaluators.nli_label_match import label_of, read_label
 
 NLI = NLILabelMatch()
 

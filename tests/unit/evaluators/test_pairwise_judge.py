@@ -5,8 +5,7 @@ import json
 import pytest
 
 from context_bench.core.errors import JudgeUnreadable, PreflightFailed
-from context_bench.judge.pairwise import PairVerdict
-from context_bench.judge.pairwise_judge import PairwiseJudge, last_object
+from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.rule_judge import RuleJudge
 

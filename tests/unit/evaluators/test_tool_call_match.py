@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.evaluators import ToolCallMatch
-from context_bench.evaluators._calls import Call, calls_in, calls_of
+from context_bench.evaluators.tool_call_match import Call, calls_in, calls_of
 
 JUDGE = ToolCallMatch()
 WEATHER = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from context_bench.core.records import Usage
-from context_bench.metrics.cache_cost import SessionCost, StatedBill, recorded_facts
+from context_bench.metrics.cache_pricing import SessionCost, StatedBill, recorded_facts
 from context_bench.transcripts.account import Account
 
 CLAUDE = Account(head=1_000, words=200, missing=("system", "tools"), rebuilt=800, after=1_000, rebuilt_after=900, client="Claude Code")

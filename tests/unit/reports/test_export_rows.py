@@ -8,10 +8,9 @@ import pytest
 from pyarrow import parquet
 
 from context_bench.core.records import EvalRow
-from context_bench.reports import parquet_out
-from context_bench.reports.answered import Answered
-from context_bench.reports.jsonl_out import write_jsonl
-from context_bench.reports.parquet_out import BATCH, write_parquet
+from context_bench.reports import frames
+from context_bench.reports.frames import BATCH, write_parquet
+from context_bench.reports.json_out import Answered, write_jsonl
 
 HOSTILE = "=1+1\x00\ud800\u202e</script>\n"
 
@@ -54,7 +53,7 @@ def test_columns_have_the_documented_types():
     assert schema.field("trial").type == pa.int32()
     assert schema.field("errors").type == pa.map_(pa.string(), pa.string())
     assert pa.types.is_struct(schema.field("usage").type)
-    assert {name for name in schema.names if f"`{name}`" not in (parquet_out.__doc__ or "")} == {"score.f1", "score.accuracy"}
+    assert {name for name in schema.names if f"`{name}`" not in (frames.__doc__ or "")} == {"score.f1", "score.accuracy"}
 
 
 def test_what_failed_or_is_not_known_is_null():

@@ -9,8 +9,7 @@ from context_bench.engine import open_store
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import MeanScore
 from context_bench.reports import render
-from context_bench.reports.tally import Tally
-from context_bench.reports.tallying import tally
+from context_bench.reports.arm_aggregates import Tally, tally
 from context_bench.runner import collect, evaluate
 
 

@@ -11,7 +11,7 @@ from context_bench.core.records import EvalRow, Result, SetupRecord
 from context_bench.core.setups import note, totals
 from context_bench.reports import build_page, render, to_json
 from context_bench.reports.page import Figure
-from context_bench.reports.setup import setup_facts
+from context_bench.reports.sections import setup_facts
 from context_bench.results import EvalResult
 
 

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from context_bench.core.records import EvalRow
-from context_bench.reports.detail import command_for, detail_html, readable_reason
-from context_bench.reports.exchange_text import detail_text
+from context_bench.reports.detail import command_for, detail_html, detail_text, readable_reason
 from context_bench.reports.exchanges import shown_exchanges
 
 WHERE = {"run": "my run", "system": "a$(b)", "example_id": 7, "trial": 2}

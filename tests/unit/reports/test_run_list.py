@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from context_bench.reports.runlist import run_list
+from context_bench.reports.table import run_list
 
 
 def run(name: str, systems: list[str], status: str = "done") -> dict[str, Any]:

@@ -7,9 +7,7 @@ import pytest
 
 from context_bench.cli.view import stored_result
 from context_bench.engine.store.browsing import open_reading
-from context_bench.viewer.asking import Query
-from context_bench.viewer.keeping import Kept
-from context_bench.viewer.library import Library
+from context_bench.viewer.library import Kept, Library, Query
 from context_bench.viewer.working import Worker
 
 QUERIES = [Query(), Query(sort="latency", descending=True), Query(failed=True), Query(words="word"), Query(words="word", failed=True)]

@@ -20,7 +20,7 @@ from context_bench.session.options import Common
 from context_bench.session.reporting import publish
 
 if TYPE_CHECKING:
-    from context_bench.reports.grids import Grid
+    from context_bench.reports.table import Grid
     from context_bench.wire.fidelity import Fidelity
 
 
@@ -184,7 +184,7 @@ def wire(
     }
 
     def grids() -> list[Grid]:
-        from context_bench.reports.grids import Grid
+        from context_bench.reports.table import Grid
 
         rows = [(phrase(kind, tools.get(kind, ())), f"{kinds[kind]:,}", f"{affected[kind]:,}") for kind in KINDS if kinds[kind]]
         shown = [(one["kind"], one["id"], one["detail"]) for one in listed[:20]]

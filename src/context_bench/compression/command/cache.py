@@ -177,8 +177,7 @@ def _as_recorded(
 ) -> list[dict[str, Any]]:
     """The session under each billing, against the first session of its id: what its log states, else what the cache rules predict."""
     from context_bench.core.tokens import counter_for
-    from context_bench.metrics.cache_cost import StatedBill, recorded_facts, session_cost
-    from context_bench.metrics.prefix_cache import SessionCache
+    from context_bench.metrics.cache_pricing import SessionCache, StatedBill, recorded_facts, session_cost
     from context_bench.transcripts.account import weighing
     from context_bench.transcripts.session import reply_tokens
     from context_bench.wire.apis.read import parse_request

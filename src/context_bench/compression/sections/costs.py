@@ -13,10 +13,10 @@ from context_bench.compression.sections.quality import estimated, reasons
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.setups import standing
+from context_bench.reports.arm_aggregates import quantile
 from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.pictures import Chart, CurvePoint
-from context_bench.reports.tally import quantile
 from context_bench.wire.cache import break_even_turns
 
 #: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for each provider's).

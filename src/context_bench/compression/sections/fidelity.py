@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from context_bench.reports.grids import Grid, number, share
+from context_bench.reports.table import Grid, number, share
 from context_bench.wire.fidelity import Summary
 
 #: Figures that are shares, of something in [0, 1].

@@ -17,8 +17,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow, Example, Result
-from context_bench.reports.answered import Answered
-from context_bench.reports.json_out import Writable, row_record
+from context_bench.reports.json_out import Answered, Writable, row_record
 from context_bench.reports.text import json_ready
 
 SCHEMA = "context-bench/compression-results/1"

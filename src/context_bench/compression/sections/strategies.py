@@ -8,9 +8,9 @@ from typing import Any
 
 from context_bench.compression.strategies import StrategyRow
 from context_bench.reports.charts import svg
-from context_bench.reports.grids import Grid, number, share
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Part
+from context_bench.reports.table import Grid, number, share
 from context_bench.reports.text import visible
 
 _TOKENS = "tokens sent"

@@ -22,9 +22,7 @@ from typing import Any
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.tokens import counter_for
-from context_bench.datasets.pydocs.rename import Renaming
-from context_bench.datasets.pydocs.text import folded, installed_topics, paragraphs, statement
-from context_bench.datasets.pydocs.words import words
+from context_bench.datasets.pydocs.text import Renaming, folded, installed_topics, paragraphs, statement, words
 
 NAME = "bundled:pydocs-qa"
 LEAST, AIM, MOST = 900, 980, 1050  # tokens (o200k_base) of a context
@@ -43,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ContextPlan:
-    """Which questions share one window, and in which topic (or topics, "a+b") they are found."""
+    """Questions that share one window, and the topic (or topics, "a+b") in which they are found."""
 
     id: str
     topic: str
@@ -70,7 +68,7 @@ def _question(ask: str, answer: str, anchor: str | list[str]) -> Question:
 
 
 def size() -> int:
-    """How many questions are written; a Python may carry the text of fewer."""
+    """Number of questions that are written; a Python may carry the text of fewer."""
     return sum(len(plan.questions) for plan in plans())
 
 
@@ -94,7 +92,7 @@ def _prose(topic: str, topics: Mapping[str, str]) -> list[str]:
 
 
 def _locate(plan: ContextPlan, prose: list[str], dropped: dict[str, str]) -> dict[int, tuple[int, str]]:
-    """Where each question's evidence stands: question number → (paragraph number, sentence)."""
+    """Position of each question's evidence: question number → (paragraph number, sentence)."""
     places: dict[int, tuple[int, str]] = {}
     folds = [folded(paragraph) for paragraph in prose]
     for number, question in enumerate(plan.questions):
@@ -197,7 +195,7 @@ def _window(prose: list[str], needed: set[int], avoid: set[int], before: float) 
 
 
 def facts(built: Built, seed: int, topics: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What the manifest says about this dataset: whose text, which questions were used, how much they repeat the text's words."""
+    """Facts for the manifest about this dataset: whose text, which questions were used, how much they repeat the text's words."""
     examples = built.examples
     overlaps = sorted(e["overlap"] for e in examples)
     return {

@@ -23,8 +23,7 @@ from context_bench.core.records import Example
 from context_bench.core.tokens import DEFAULT_ENCODING, TokenCounter, VocabularyCounter, encoding_of
 from context_bench.datasets.pydocs import overlap
 from context_bench.datasets.synthetic.text import SHORTEST, Text, compose
-from context_bench.datasets.synthetic.words import lexicon
-from context_bench.datasets.synthetic.world import CONSTRAINT, KINDS, Asked, World
+from context_bench.datasets.synthetic.world import CONSTRAINT, KINDS, Asked, World, lexicon
 
 NAME = "bundled:long-context"
 VERSION = 1  # of the generator: another number, other texts
@@ -60,7 +59,7 @@ class Suite:
         return f"{NAME}:{','.join(options)}"
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says: how to get the same examples again, how long they are, how much questions repeat the evidence."""
+        """Facts for the manifest: how to get the same examples again, how long they are, how much questions repeat the evidence."""
         digest, seen, contexts = hashlib.sha256(), dict[str, list[float]](), dict[str, int]()
         for example in self.examples():
             digest.update(canonical_json(example).encode() + b"\n")
@@ -149,7 +148,7 @@ def _counter(name: str) -> TokenCounter:
 
 
 def about() -> dict[str, Any]:
-    """What `describe` says without making anything."""
+    """Facts that `describe` gives without making anything."""
     return {
         "name": NAME,
         "about": "Six kinds of question about made-up papers of any length: " + ", ".join(KINDS) + "; reported apart.",

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import TokenCounter
-from context_bench.datasets.synthetic.words import Draw, capital, lexicon
-from context_bench.datasets.synthetic.world import Piece, World
+from context_bench.datasets.synthetic.world import Draw, Piece, World, capital, lexicon
 
 SHORTEST = 1200  # tokens: what the six questions need, with their near misses
 SECTION = 450  # tokens of a section, about

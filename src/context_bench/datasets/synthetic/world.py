@@ -1,21 +1,146 @@
-"""What one text says: facts as sentences, the questions about them, and facts of the same form that nobody asks about.
+"""Content of one text: facts as sentences, the questions about them, and facts of the same form that nobody asks about.
 
 Each question records which sentences its answer follows from (`needs`) and which look like them (`near`).
+
+Randomness, words and number forms are ours: nothing here depends on the version of Python. Made-up people, firms, houses, towns, ships
+and rooms never occur twice in one text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import string
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
 from itertools import chain, cycle
+from typing import Any, TypeVar
 
-from context_bench.datasets.synthetic.names import Names
-from context_bench.datasets.synthetic.words import Draw, capital, lexicon, number_word, roman
+from context_bench.core.keys import canonical_json
+
+T = TypeVar("T")
+_ROMAN = ((90, "XC"), (50, "L"), (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+
+
+class Draw:
+    """Random choices by hashing a counter: the same for the same seed in every version of Python, on every machine."""
+
+    def __init__(self, *seed: Any) -> None:
+        self._key = hashlib.sha256(canonical_json(list(seed)).encode()).digest()
+        self._turn = 0
+        self._ready: list[int] = []
+
+    def _bits(self) -> int:
+        if not self._ready:
+            digest = hashlib.blake2b(self._turn.to_bytes(8, "little"), key=self._key).digest()
+            self._ready = [int.from_bytes(digest[i : i + 8], "little") for i in range(0, 64, 8)]
+            self._turn += 1
+        return self._ready.pop()
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n − 1."""
+        return self._bits() * n >> 64
+
+    def pick(self, values: Sequence[T]) -> T:
+        """One of `values`."""
+        return values[self.below(len(values))]
+
+    def shuffled(self, values: Sequence[T]) -> list[T]:
+        """All of `values` in another order (Fisher and Yates)."""
+        mixed = list(values)
+        for i in range(len(mixed) - 1, 0, -1):
+            j = self.below(i + 1)
+            mixed[i], mixed[j] = mixed[j], mixed[i]
+        return mixed
+
+
+@lru_cache(maxsize=1)
+def lexicon() -> dict[str, Any]:
+    """The words and sentence forms of `lexicon.toml`."""
+    return tomllib.loads((files(__package__) / "lexicon.toml").read_text("utf-8"))
+
+
+def number_word(value: int) -> str:
+    """A whole number from 0 to 99 in letters: 47 → forty-seven."""
+    ones, tens = (lexicon()["numbers"][name] for name in ("ones", "tens"))
+    if value < 20:
+        return str(ones[value])
+    return f"{tens[value // 10 - 2]}-{ones[value % 10]}" if value % 10 else str(tens[value // 10 - 2])
+
+
+def roman(value: int) -> str:
+    """A whole number from 1 to 99 in Roman numerals: 47 → XLVII."""
+    found = ""
+    for size, sign in _ROMAN:
+        found += sign * (value // size)
+        value %= size
+    return found
+
+
+def capital(sentence: str) -> str:
+    """`sentence` with its first letter large."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+class Names:
+    """Names for one text. Roots are not shared between names until all have been used once."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+        parts = lexicon()["parts"]
+        self._forms = {kind: parts[kind] for kind in ("firm", "house", "town")}
+        self._given = parts["given"].split()
+        roots = [start + end for start in parts["starts"].split() for end in parts["ends"].split()]
+        self._roots: Iterator[str] = cycle(draw.shuffled(roots))
+        self._vessels = draw.shuffled(
+            [f"{a} {b}" for a in parts["vessel_first"].split() for b in parts["vessel_second"].split() if a[0] != b[0]]
+        )
+        self._rooms = draw.shuffled([f"{a} {b}" for a in parts["room_first"].split() for b in parts["room_second"]])
+        self._used: set[str] = set()
+
+    def person(self) -> str:
+        """Given name and surname."""
+        return self._fresh(lambda: f"{self._draw.pick(self._given)} {next(self._roots)}")
+
+    def firm(self) -> str:
+        """A firm; some begin with a small "the"."""
+        return self._formed("firm")
+
+    def house(self) -> str:
+        """A house with a name."""
+        return self._formed("house")
+
+    def town(self) -> str:
+        """A harbour town."""
+        return self._formed("town")
+
+    def mark(self) -> str:
+        """A firm's mark in the roll, such as K-417."""
+        return self._fresh(lambda: f"{self._draw.pick(string.ascii_uppercase)}-{100 + self._draw.below(900)}")
+
+    def vessel(self) -> str | None:
+        """A ship without its article, `None` when there are no more."""
+        return self._vessels.pop() if self._vessels else None
+
+    def rooms(self, count: int) -> Sequence[str]:
+        """`count` rooms without their article; a room may come again in another call."""
+        return self._draw.shuffled(self._rooms)[:count]
+
+    def _formed(self, kind: str) -> str:
+        return self._fresh(lambda: self._draw.pick(self._forms[kind]).replace("{root}", next(self._roots)))
+
+    def _fresh(self, make: Callable[[], str]) -> str:
+        while (name := make()) in self._used:
+            pass
+        self._used.add(name)
+        return name
+
 
 SPAN, HOPS, AGGREGATE, UPDATES, CONSTRAINT, ABSENT = KINDS = ("span", "multi-hop", "aggregate", "updates", "constraint", "absent")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 FEWEST = 5  # sentences of which an aggregate consists
-
 Shop = tuple[str, str]  # what it is, and beside what: both as the text names them
 
 

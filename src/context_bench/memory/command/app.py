@@ -193,11 +193,11 @@ async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
     from itertools import islice
 
     from context_bench.core.ledger import Ledger, open_ledger
-    from context_bench.judge.answer_calibration import calibrate
+    from context_bench.judge.calibration import calibrate_answers
 
     asked = [example for dataset in data for example in islice(dataset.examples(), 100)]
     with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.overhead)):
-        return (await calibrate(judge, asked, most=10)).sentence
+        return (await calibrate_answers(judge, asked, most=10)).sentence
 
 
 def _has_evidence(data: list[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.records import Example
 from context_bench.judge.base import fenced, response_of
-from context_bench.judge.yes_no import YesNoJudge
+from context_bench.judge.judge_replies import YesNoJudge
 from context_bench.llm.background import run_sync
 
 PROMPT = """You check an answer to a question about a conversation for invented memories. Does the answer contain specific claims \

@@ -6,7 +6,7 @@ from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import fenced, response_of
-from context_bench.judge.yes_no import YesNoJudge
+from context_bench.judge.judge_replies import YesNoJudge
 from context_bench.llm.background import run_sync
 
 PROMPT = """You compare an answer with the gold answer to a question about an earlier conversation. Does the answer convey the same \

@@ -12,8 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from context_bench.reports.charts.drawing import NARROW, WIDE, Theme, as_png, in_page, on_its_own, unchecked
-from context_bench.reports.charts.style import PALETTE
+from context_bench.reports.charts.style import NARROW, PALETTE, WIDE, Theme, as_png, in_page, on_its_own, unchecked
 from context_bench.reports.pictures import Chart
 
 __all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]

@@ -1,4 +1,4 @@
-"""How coverage grows in the course of runs: lines by level, or, for several sets, a plot for each level."""
+"""Growth of coverage in the course of runs: lines by level, or, for several sets, a plot for each level."""
 
 from __future__ import annotations
 

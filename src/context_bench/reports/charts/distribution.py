@@ -1,4 +1,4 @@
-"""How values are spread, a line for each name: a dot for one in twenty, a stroke at the median, a thin one at p95."""
+"""Spread of values, a line for each name: a dot for one in twenty, a stroke at the median, a thin one at p95."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, nice, scale
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Spread
@@ -75,7 +75,7 @@ def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What all values of a drawing are told in: `factor` times what they are. No name: as they are."""
+    """Unit of all values of a drawing: `factor` times the value. Without a name the values stay as they are."""
 
     name: str = ""
     factor: float = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Rated
 from context_bench.reports.text import visible
@@ -40,7 +40,7 @@ def draw(chart: Chart, width: int) -> Any:
 
 
 def _between(rows: Rows) -> list[float]:
-    """Where faint lines part the dimensions."""
+    """Heights of the faint lines that part the dimensions."""
     reach = rows.thick / 2 + (20 if rows.narrow else 3)
     return [at - reach for at in rows.at[1:]]
 

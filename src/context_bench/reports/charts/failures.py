@@ -1,11 +1,11 @@
-"""What failed, by class: a bar for each system, its parts the classes."""
+"""Failures by class: a bar for each system, its parts the classes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import GREY, PALETTE, TIP, Names, axis, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Part
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import INK, TIP, TONES, Names, extent, fixed, inline, narrow, nice, scale
 from context_bench.reports.pictures import Chart, Gap
 from context_bench.reports.text import visible

@@ -138,7 +138,7 @@ class _Label:
 
 
 def beside(texts: Sequence[str], points: Sequence[Point], places: Sequence[float], frame: _Frame) -> list[_Label | None]:
-    """Where each name stands without touching a mark, a whisker or another name, some way off if it must; `None` for one without a place.
+    """Place of each name that does not touch a mark, a whisker or another name, some way off if it must; `None` for one without a place.
 
     A line that leads to a name touches neither marks nor names nor another line.
     """
@@ -175,7 +175,7 @@ def _on_paper(box: Box, frame: _Frame) -> bool:
 
 
 def _whiskers(point: Point, place: float, frame: _Frame) -> list[Box]:
-    """What the whiskers of a mark cover."""
+    """Area that the whiskers of a mark cover."""
     down, boxes = frame.down(point.quality.value), list[Box]()
     if point.quality.low is not None and point.quality.high is not None:
         boxes.append((place - 1, frame.down(point.quality.high), place + 1, frame.down(point.quality.low)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from context_bench.reports.charts.lines import lines
+from context_bench.reports.charts.layouts import lines
 from context_bench.reports.pictures import Chart, CurvePoint
 
 

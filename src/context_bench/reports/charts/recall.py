@@ -1,10 +1,10 @@
-"""What a memory finds among its first k hits, one line for each memory."""
+"""Recall of memories among their first k hits, one line for each memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.lines import lines
+from context_bench.reports.charts.layouts import lines
 from context_bench.reports.pictures import Chart, CurvePoint
 
 

@@ -1,10 +1,10 @@
-"""What strategies save in tokens and cost in money: for each of them a group of bars."""
+"""Savings of strategies in tokens, and their cost in money: for each of them a group of bars."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.rows import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, Line, Rows
 from context_bench.reports.charts.style import GREY, INK, TIP, Names, axis, cycled, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Part
 

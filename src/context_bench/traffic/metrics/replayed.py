@@ -14,8 +14,16 @@ from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
 from context_bench.core.records import Estimate, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.metrics.cache_cost import Costs, Price, SessionCost, StatedBill, recorded_facts, session_cost
-from context_bench.metrics.prefix_cache import CacheFigures, SessionCache
+from context_bench.metrics.cache_pricing import (
+    CacheFigures,
+    Costs,
+    Price,
+    SessionCache,
+    SessionCost,
+    StatedBill,
+    recorded_facts,
+    session_cost,
+)
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
 from context_bench.wire.actions import Action, agreement

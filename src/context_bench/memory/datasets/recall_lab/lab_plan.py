@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from context_bench.datasets.synthetic.words import Draw, capital
+from context_bench.datasets.synthetic.world import Draw, capital
 from context_bench.memory.datasets.recall_lab.language import People, Person, Values, chain, sentence, words
 from context_bench.memory.protocol import Item
 
