@@ -244,7 +244,7 @@ def test_labelling_is_blind_kept_at_once_and_goes_on(run, monkeypatch):
 def test_the_sample_covers_systems_and_scores(run, monkeypatch):
     keys(monkeypatch, "1\n" * 6)
     run("label", "--items", "6")
-    from context_bench.cli.judging import loaded
+    from context_bench.cli.judge_label import loaded
 
     with loaded("s.db", "r") as found:
         systems = {each.item.id: each.item.system for each in found.outputs}
@@ -260,7 +260,7 @@ def test_hostile_text_does_not_reach_the_terminal_as_it_is(run, monkeypatch, cap
 
 def honest(run, monkeypatch, off=lambda system, rating: rating):
     """Labels by somebody who knows the truth: 5, 2 (half of it) and 0."""
-    from context_bench.cli.judging import loaded
+    from context_bench.cli.judge_label import loaded
 
     with loaded("s.db", "r") as found:
         rows = [{"id": each.item.id, "rating": off(each.item.system, round(each.score))} for each in found.outputs]
@@ -302,7 +302,7 @@ def test_labels_of_another_run_and_what_is_no_label(run):
 
 
 def test_ids_stay_whoever_judges_and_whatever_joins(run, judges):
-    from context_bench.cli.judging import loaded
+    from context_bench.cli.judge_label import loaded
     from context_bench.engine import rescore
 
     def ids():

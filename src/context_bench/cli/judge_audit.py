@@ -10,7 +10,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.judging import Judged, Loaded, asked_by, families_of, judge_of, loaded, methods_of, models_of, sample, under_limits
+from context_bench.cli.judge_label import (
+    Judged,
+    Loaded,
+    asked_by,
+    families_of,
+    judge_of,
+    loaded,
+    methods_of,
+    models_of,
+    sample,
+    under_limits,
+)
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.roles import roles_in
 from context_bench.judge.blinding import MarkRates, mark_rates

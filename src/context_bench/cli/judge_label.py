@@ -1,22 +1,243 @@
-"""Rating by hand in a terminal, and what the judge is worth beside it."""
+"""`judge label` and `judge calibrate`: ratings by hand in a terminal, and the judge's agreement with them.
+
+All `judge` commands share the rest: the outputs of a stored run under opaque ids, a sample of them, and the run's judge.
+"""
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from context_bench.cli.judging import Judged, Loaded, fingerprint_of, loaded, sample
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
+from context_bench.core.keys import seed_of
+from context_bench.core.roles import CANDIDATE, ArmRole
+from context_bench.judge.blinding import opaque_id
 from context_bench.judge.calibration import Calibration, Labelled, calibrate
+from context_bench.llm.keyring import key_in
 from context_bench.reports.text import visible
 from context_bench.session.files import say
+
+if TYPE_CHECKING:
+    from context_bench.judge.audit import Item
+    from context_bench.judge.rubric_judge import RubricJudge
+    from context_bench.session.options import RunOptions
+
+SCORE = "rubric_overall"
+
+#: What the built-in methods do, for a judge that is asked which of them made something; never their names.
+METHODS = {
+    "full": "Nothing was shortened: the conversation stands as it was.",
+    "none": "All of it was left out.",
+    "tail_only": "All of it was left out.",
+    "head_tail": "The beginning and the end were kept, the middle was cut out.",
+    "random_drop": "Words or sentences were dropped at random.",
+    "window": "Only the last few exchanges were kept.",
+    "mask_observations": "Results of tools were replaced by short notes that they were left out.",
+    "dedupe": "What had been shown before was left out.",
+    "bm25": "Sentences or messages were picked by their words.",
+    "embedding": "Passages were picked by their meaning.",
+    "regenerative": "A model wrote a new summary of everything.",
+    "anchored": "A model or a program kept one structured summary with fixed sections up to date.",
+    "anchored_iterative": "A model or a program kept one structured summary with fixed sections up to date.",
+}
+
+
+@dataclass(slots=True)
+class Judged:
+    """One output of a run: the item, what a judge made of it, and where it stands. `cluster`: its session."""
+
+    item: Item
+    score: float | None
+    failed: bool
+    cluster: str
+    example_id: str
+    trial: int
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A stored run as judges see it."""
+
+    store: Any
+    record: Any
+    run_key: str
+    outputs: list[Judged] = field(default_factory=list)
+
+    @property
+    def systems(self) -> list[str]:
+        """Those that gave an answer, in order."""
+        return list(dict.fromkeys(each.item.system for each in self.outputs))
+
+    def of(self, system: str) -> list[Judged]:
+        """The outputs of one system."""
+        return [each for each in self.outputs if each.item.system == system]
+
+
+@contextmanager
+def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
+    """A run's answered probes; `BadInput` if it has none."""
+    from context_bench.engine.manifest import blinding
+    from context_bench.engine.store.reading import stored
+    from context_bench.judge.audit import Item
+    from context_bench.session.runs import found_in, opened_store
+
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
+        found = Loaded(opened, record, str(blinding(record.manifest)["seal"]))
+        for each in stored(opened, record.number):
+            if each.row.failed or not each.example or not isinstance(each.output.get("response"), str) or not each.example.get("question"):
+                continue
+            example, row = each.example, each.row
+            session, point = str(example.get("cluster") or row.cluster or ""), str(example.get("group") or row.group or "")
+            probe = f"{row.example_id}|{row.trial}"
+            name = opaque_id(found.run_key, each.system, session, point, probe)
+            kept = {key: value for key, value in example.items() if key != "session"}  # no judge is shown it, and it is long
+            item = Item(name, each.system, kept, _output(example, each.output))
+            score_found = row.scores.get(score)
+            found.outputs.append(
+                Judged(item, score_found, "rubric_judge" in row.errors, session or str(row.example_id), str(row.example_id), row.trial)
+            )
+        if not found.outputs:
+            raise BadInput(
+                f"run {record.name!r} holds no answer to a question that could be judged; it needs examples with a question and "
+                "outputs with a response, and must not have been made with --bodies none"
+            )
+        yield found
+
+
+def _output(example: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
+    """What a judge is shown of an output: the rest of it is not kept in memory."""
+    return {"response": output["response"], "context": output.get("context", example.get("context"))}
+
+
+def sample(outputs: Sequence[Judged], n: int, seed: int) -> list[Judged]:
+    """So many outputs, as evenly as can be over systems, and within each over the range of its scores, in seeded order."""
+    systems: dict[str, list[Judged]] = {}
+    for each in sorted(outputs, key=lambda one: one.item.id):
+        systems.setdefault(each.item.system, []).append(each)
+    queues = {name: _spread(mine, seed) for name, mine in sorted(systems.items())}
+    chosen: list[Judged] = []
+    while len(chosen) < n and any(queues.values()):
+        for queue in queues.values():
+            if queue and len(chosen) < n:
+                chosen.append(queue.pop(0))
+    random.Random(seed_of("sample", seed)).shuffle(chosen)
+    return chosen
+
+
+def _spread(outputs: list[Judged], seed: int) -> list[Judged]:
+    """The outputs of one system in an order whose every beginning covers its scores: one from each band of one point in turn."""
+    bands: dict[float, list[Judged]] = {}
+    for each in outputs:
+        bands.setdefault(-1.0 if each.score is None else round(each.score), []).append(each)
+    for name, band in bands.items():
+        random.Random(seed_of("band", seed, name)).shuffle(band)
+    order: list[Judged] = []
+    while any(bands.values()):
+        order += [band.pop(0) for _, band in sorted(bands.items()) if band]
+    return order
+
+
+def judge_of(
+    record: Any,
+    url: str | None,
+    model: str | None,
+    key_env: str,
+    *,
+    limits: RunOptions | None = None,
+    cache: Any = None,
+    cache_only: bool = False,
+    **settings: Any,
+) -> RubricJudge:
+    """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run. `limits`: how it is asked."""
+    from context_bench.judge.rubric_judge import RubricJudge
+
+    had = fingerprint_of(record.manifest, "rubric_judge")
+    options = record.manifest.get("options") or {}
+    base = url or had.get("base_url")
+    if not base:
+        raise BadInput("this run was not judged by a rubric judge that could be asked; name one with --judge-url URL (and --judge-model)")
+    known = {"criteria": had.get("criteria"), "visibility": had.get("visibility"), "seed": had.get("seed")}
+    known |= {"rubric": options.get("rubric"), "replicates": had.get("replicates")}
+    chosen = {name: value for name, value in (known | settings).items() if value is not None}
+    name = model or had.get("model") or options.get("judge_model") or "gpt-4"
+    return RubricJudge(str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen, **asked_by(limits, str(base)))
+
+
+def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
+    """How options have a judge at `url` asked: patience, prices, and whose turn it is."""
+    if limits is None:
+        return {}
+    from context_bench.session import parts
+    from context_bench.session.upstream import Accounts
+
+    return {**parts.patience(limits), "prices": parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
+
+
+@contextmanager
+def under_limits(limits: RunOptions) -> Iterator[None]:
+    """What a judge spends in the block is held below `--max-cost`."""
+    from context_bench.core.ledger import Ledger, open_ledger
+    from context_bench.llm.spend import SpendLimit
+
+    spend = SpendLimit(limits.max_cost) if limits.max_cost is not None else None
+    with open_ledger(Ledger(account="judge", spend=spend)):
+        yield
+
+
+def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What a run says of an evaluator of its own, or of the latest that judged its answers again; empty without one."""
+    own = [each for each in (manifest.get("engine") or {}).get("evaluators") or [] if each.get("name") == name]
+    again = [found for each in manifest.get("rescored") or [] for key, found in (each.get("fingerprints") or {}).items() if key == name]
+    return dict(again[-1] if again else own[-1]["fingerprint"] if own else {})
+
+
+def methods_of(systems: Sequence[str], told: Mapping[str, str], roles: Mapping[str, ArmRole]) -> dict[str, str]:
+    """System → what it does, where that is known: as told, else for methods built in. Descriptions that two share tell nothing apart."""
+    known = {name: told.get(name) or METHODS.get(roles.get(name, CANDIDATE).kind or "") for name in systems}
+    found: dict[str, str] = {}
+    for name, text in known.items():
+        if text and text not in found.values():
+            found[name] = text
+    return found
+
+
+def families_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """System → family of the model that answered for it, where a run says."""
+    from context_bench.judge.calibration import family_of
+
+    systems = (manifest.get("engine") or {}).get("systems") or []
+    found = {str(each.get("name")): family_of(_model_in(each.get("fingerprint"))) for each in systems}
+    return {name: family for name, family in found.items() if family}
+
+
+def _model_in(told: Any) -> str | None:
+    """The model of a fingerprint; of the reader rather than of the compressor."""
+    if not isinstance(told, Mapping):
+        return None
+    if isinstance(told.get("model"), str):
+        return str(told["model"])
+    inner = [_model_in(told.get(name)) for name in ("reader", "inner", "system")]
+    return next((model for model in inner if model), None)
+
+
+def models_of(manifest: Mapping[str, Any]) -> dict[str, str | None]:
+    """Role → model, as far as a run says."""
+    options = manifest.get("options") or {}
+    models = options.get("model") or []
+    answered = options.get("responder") not in (None, "sentence")
+    return {"responder": models[0] if models and answered else None}
+
 
 _WIDTH = 78
 _RATINGS = "012345"
