@@ -21,9 +21,9 @@ from blocks import blocks
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from context_bench.__main__ import main
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.llm.background import run_sync
-from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.session.offers import DEFAULT_STORE
 from context_bench.viewer import Viewer
 
 ROOT = Path(__file__).parents[1]

@@ -243,7 +243,7 @@ def _compressors() -> str:
 
 def _formats() -> str:
     from context_bench.reports.output import FORMATS as REPORTS
-    from context_bench.session.exporting import writers
+    from context_bench.session.reporting import writers
     from context_bench.transcripts import answers as recorded
     from context_bench.transcripts import solved
     from context_bench.transcripts.formats import formats

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.llm.background import run_sync
 from context_bench.viewer import Viewer
 

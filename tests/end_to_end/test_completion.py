@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.cli.completing import _joined
+from context_bench.cli.app import _joined
 
 ASK = """
 set -f

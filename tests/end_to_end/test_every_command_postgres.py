@@ -14,7 +14,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.agents.datasets import SCRIPT
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.engine import list_runs, open_store, watched
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted

@@ -9,6 +9,7 @@ import pytest
 
 import context_bench
 from context_bench.__main__ import main
+from context_bench.core.roles import ArmRole
 from context_bench.evaluators import RubricJudge
 from context_bench.judge.audit import anchors, share_of
 from context_bench.llm.background import run_sync
@@ -68,7 +69,9 @@ def judged(tmp_path_factory):
         patch.delenv("OPENAI_API_KEY", raising=False)
         server = run_sync(ModelServer(RuleJudge()).start())
         judge, systems = RubricJudge(server.url, "gpt-rules"), [Method(name) for name in SYSTEMS]
-        context_bench.evaluate(systems, probes(16), [judge], [MeanScore("rubric_overall")], store=str(path), run="r", progress=False)
+        roles = {name: ArmRole(kind=name) for name in SYSTEMS}
+        metrics = [MeanScore("rubric_overall")]
+        context_bench.evaluate(systems, probes(16), [judge], metrics, roles=roles, store=str(path), run="r", progress=False)
         yield path
         run_sync(server.stop())
 

@@ -359,7 +359,7 @@ async def viewed() -> None:
     """Every page of the viewer that leads to a row."""
     import aiohttp
 
-    from context_bench.cli.view import stored_result
+    from context_bench.cli.stored import stored_result
     from context_bench.viewer import Viewer
 
     jar = aiohttp.CookieJar(unsafe=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import aiohttp
 
-from context_bench.session import leftovers
+from context_bench.session import interrupts
 from context_bench.tap import Tap
 
 
@@ -44,6 +44,6 @@ async def test_the_tap_records_on_and_stops():
 def test_a_program_left_running_is_ended(capsys):
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with many_descriptors(1_100):
-        leftovers._end(left.pid, "a program")
+        interrupts._end(left.pid, "a program")
     assert left.wait(5) != 0
     assert "ended a program that was left running" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import context_bench
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.engine import open_store
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer

@@ -6,20 +6,108 @@ Exit codes: 0 done · 1 done, but more failures than `--max-failures`, or ended 
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 import typer
 
-from context_bench.cli import completing, faults
+from context_bench.cli import faults
 from context_bench.cli.commands import Commands, built, in_full, no_command, unhide
 from context_bench.core import allocator
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop
-from context_bench.session import files, interrupts, leftovers
+from context_bench.session import files, interrupts
 
-#: Options whose value may be left out, and what that means.
+_COMPLETION_VARIABLE = "_CONTEXT_BENCH_COMPLETE"
+#: Names that a shell takes as they are: others are not offered, since some shells evaluate what they are given.
+_HARMLESS = re.compile(r"[\w@.+#:/,=%-]+")
+
+
+def completion_wanted() -> bool:
+    """Return true if a shell asks for the next words (Tab)."""
+    return _COMPLETION_VARIABLE in os.environ
+
+
+def answer_completion(root: Any, complete_line: Callable[[list[str]], list[str]]) -> int:
+    """Print the possible next words in the shell's own format. `complete_line` adds a command that was left out.
+
+    Errors are silent. Nothing opens the store as a run does, so a key press is answered at once.
+    """
+    with suppress(Exception):
+        print(_completion_answer(root, complete_line))
+    return 0
+
+
+def completion_script(args: list[str]) -> int | None:
+    """Carry out `--show-completion SHELL` or `--install-completion SHELL`; return `None` for anything else.
+
+    Without a shell's name it is `None`, too: typer then detects the shell.
+    """
+    if len(args) != 2 or args[0] not in ("--show-completion", "--install-completion"):
+        return None
+    from typer._completion_shared import get_completion_script, install
+
+    from context_bench.core.errors import UnknownName
+
+    shells = ("bash", "zsh", "fish", "powershell", "pwsh")
+    if args[1] not in shells:
+        raise UnknownName("shell", args[1], shells)
+    if args[0] == "--show-completion":
+        print(get_completion_script(prog_name="context-bench", complete_var=_COMPLETION_VARIABLE, shell=args[1]))
+        return 0
+    _, path = install(shell=args[1], prog_name="context-bench", complete_var=_COMPLETION_VARIABLE)
+    print(f"context-bench: completion for {args[1]} is in {path}; it works in terminals opened from now on")
+    return 0
+
+
+def _completion_answer(root: Any, complete_line: Callable[[list[str]], list[str]]) -> str:
+    from click.shell_completion import get_completion_class
+    from typer._completion_classes import completion_init
+
+    completion_init()
+    shell = os.environ[_COMPLETION_VARIABLE].partition("_")[2]
+    kind = get_completion_class(shell)
+    if kind is None:
+        return ""
+    asked = kind(root, {}, "context-bench", _COMPLETION_VARIABLE)
+    args, incomplete = asked.get_completion_args()
+    head = ""
+    if shell == "bash":
+        args, incomplete, head = _joined(args, incomplete)
+    if len(args) > 1 or "-" in (incomplete[:1], *(each[:1] for each in args)):
+        args = complete_line([*args, incomplete])[:-1]
+    found = [item for item in asked.get_completions(args, incomplete) if _HARMLESS.fullmatch(item.value)]
+    for item in found:
+        item.value = item.value.removeprefix(head)
+    setattr(asked, "get_completion_args", lambda: (args, incomplete))  # noqa: B010
+    setattr(asked, "get_completions", lambda *_: found)  # noqa: B010
+    return str(asked.complete())
+
+
+def _joined(args: list[str], incomplete: str) -> tuple[list[str], str, str]:
+    """Join words that bash has split at `:` and `=`; also return the part of the last one that bash will not replace."""
+    words: list[str] = []
+    glue = False
+    for word in [*args, incomplete]:
+        mark = word in (":", "=")
+        if words and (glue or mark):
+            words[-1] += word
+        else:
+            words.append(word)
+        glue = mark
+    last = words.pop() if words else ""
+    if last.startswith("-") and "=" in last:  # --option=value: the parser wants them apart
+        option, _, last = last.partition("=")
+        words.append(option)
+        return words, last, last[: last.rfind(":") + 1]
+    return words, last, last[: max(last.rfind(":"), last.rfind("=")) + 1]
+
+
+#: Options whose value may be left out, and the value that is meant then.
 _OPTIONAL_VALUE = {"--controls": "default", "--resume": "last"}
-
 app = typer.Typer(
     cls=Commands,
     name="context-bench",
@@ -53,9 +141,9 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
     """
     with files.standard_streams(), faults.noticed(for_good=for_good):
         try:
-            if completing.wanted():
-                return completing.answer(typer.main.get_command(app), _prepare)
-            with interrupts.noticed(argv), leftovers.ended():
+            if completion_wanted():
+                return answer_completion(typer.main.get_command(app), _prepare)
+            with interrupts.noticed(argv), interrupts.leftovers_ended():
                 code = _run_line(list(argv))
             files.flush()
             return code
@@ -95,7 +183,7 @@ def _run_line(args: list[str]) -> int:
         args = ["--help" if arg == "--help-all" else arg for arg in args]
     command = typer.main.get_command(app)
     try:
-        if (done := completing.script(args)) is not None:
+        if (done := completion_script(args)) is not None:
             return done
         if args in (["--help"], ["-h"]):
             command.main(["--help"], prog_name="context-bench", standalone_mode=False)

@@ -16,8 +16,8 @@ from typing import Any
 
 from context_bench.core.roles import CANDIDATE, control_role, described_cell
 from context_bench.session import interrupts
-from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.flags import own, takes
+from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import StoredOptions
 
 TITLE = "what the instrument can see"

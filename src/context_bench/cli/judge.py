@@ -7,11 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from context_bench.session.flags import own, takes
-from context_bench.session.options import JudgeOptions
+from context_bench.session.flags import flag, own, takes
+from context_bench.session.options import Common
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions
+
+
+class JudgeOptions(Common):
+    """Options of `context-bench judge …`."""
+
+    items: int = flag("Answers to try it on.", 20, names="-n --items", least=1)
+    only: str = flag(
+        "Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.",
+        "marks,attacks,repeats,order,leak,views,drift",
+        unit="A,B",
+    )
+    describe: list[str] | None = flag("What a method does, for the leak audit, in words that do not name it.", unit="SYSTEM=TEXT")
+    cache_only: bool = flag("Send nothing; what is not remembered counts as failed.", False)
+    labels: Path = flag("Where ratings are kept; goes on where it stopped.", Path("labels.jsonl"), unit="FILE")
+    rater: str = flag("Who rates, where several do.", "me")
+    passed: float = flag("Rating from which an answer counts as passed.", 3.0, least=0, most=5)
+
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs."

@@ -224,7 +224,8 @@ def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOpti
         told = audit.leak
         print(f"  leak {told.leak:+.2f} (0 blind, 1 knows): {told.accuracy:.0%} of {told.n} items placed among {told.choices} methods")
     elif "leak" in options.parts:
-        print("  leak: not asked; it takes two systems whose methods are described (--describe SYSTEM=TEXT)")
+        print("  leak: not asked; it takes two systems whose methods are described")
+        print("  (--describe SYSTEM=TEXT)")
     if audit.views:
         print("  mean by what it sees: " + ", ".join(f"{name} {value:.2f}" for name, value in audit.views.items()))
     if audit.drift is not None:

@@ -6,8 +6,25 @@ import math
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.session.flags import own, takes
-from context_bench.session.options import PowerOptions
+from context_bench.session.flags import flag, own, takes
+from context_bench.session.options import Common
+
+
+class PowerOptions(Common):
+    """Options of `context-bench power`."""
+
+    difference: float = flag("Smallest difference that you want to see.", 0.03)
+    sd: float | None = flag(
+        "Standard deviation of the paired differences.",
+        note="that of --from, else as --discordant implies, else 1/3",
+    )
+    discordant: float | None = flag("For pass/fail scores: share of examples on which the two differ.")
+    within_sd: float = flag("Standard deviation between answers of one system to one example.", 0.0)
+    cluster_size: float = flag("Examples that share a text or a conversation, on average.", 1.0)
+    icc: float = flag("Correlation of differences inside a cluster, 0 to 1.", 0.0)
+    power: float = flag("Chance of a decision if there is something to decide.", 0.8)
+    alpha: float = flag("Two-sided error; a margin is tested one-sided at this level.", 0.05)
+    source: str | None = flag("Take the spread from this run (name, `last`, or exported JSON).", names="--from", unit="RUN")
 
 
 @takes(

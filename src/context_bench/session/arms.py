@@ -17,11 +17,10 @@ from context_bench.core.errors import BadInput, SameName
 from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described_cell, of_kind
 from context_bench.llm.keyring import key_in
-from context_bench.session.defaults import DEFAULT_CONTROLS
-from context_bench.session.limiting import Accounts
+from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
 from context_bench.session.session import Surroundings
-from context_bench.session.upstream import is_local
+from context_bench.session.upstream import Accounts, is_local
 
 PLAIN_CONTROLS = ("full", "full#2", "none")
 BUDGETED_CONTROLS = ("head_tail", "random_drop", "bm25")

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and what is said of them, for every command alike: what is safe, and the command that goes on.
+"""Ctrl-C and SIGTERM in every command: the message names what is safe, and the command that resumes. Leftover programs are ended.
 
 The first asks a command to end: what is finished is stored, servers and sandboxes are taken down. The second ends the process at once;
 nothing is lost by that either, since a row counts as finished only when it is durable.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import shlex
 import signal
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from context_bench.core import allocator
+from context_bench.session.files import say
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,7 +42,6 @@ _KEEPERS = {
 _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
 _TIDY = 30.0  # seconds after which free memory is given back, again and again
-
 _typed: list[str] = []  # the command line of this process, as it was typed
 _told: list[bool] = []  # not empty: it was said how to go on
 
@@ -248,3 +249,62 @@ def _escaped(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as Python holds it
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+_PYTHONS_OWN = "multiprocessing.resource_tracker"  # ends when this process does
+
+
+@contextmanager
+def leftovers_ended() -> Iterator[None]:
+    """End the programs that something within the block started and left running.
+
+    One that still writes to the command's own output keeps it open: a pipeline would wait for it, and its text would land in a prompt.
+    So it is ended with the command, and a message names it. One in a session of its own (`start_new_session=True`), or with an output
+    of its own, was meant to stay, and does; so does any program that it started in turn. Without /proc nothing is done.
+    """
+    before = set(children())
+    try:
+        yield
+    finally:
+        for pid in set(children()) - before:
+            with suppress(OSError):
+                if os.getsid(pid) == os.getsid(0) and _writes_here(pid) and _PYTHONS_OWN not in (line := _command_line(pid)):
+                    _end(pid, line)
+
+
+def _writes_here(pid: int) -> bool:
+    """Has the process a standard stream that is one of ours? A place that everybody may write to, such as /dev/null, is nobody's."""
+    ours = {_output(os.getpid(), number) for number in (1, 2)} - {None, os.devnull}
+    return any(_output(pid, number) in ours for number in (1, 2))
+
+
+def _output(pid: int, number: int) -> str | None:
+    try:
+        return str(Path(f"/proc/{pid}/fd/{number}").readlink())
+    except OSError:
+        return None
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+
+
+def _end(pid: int, line: str) -> None:
+    from context_bench.llm.redact import redact
+
+    handle = os.pidfd_open(pid)
+    try:
+        _signal(pid, signal.SIGTERM)
+        ending = select.poll()  # `select.select` takes no descriptor above 1,023
+        ending.register(handle, select.POLLIN)
+        if not ending.poll(_GRACE * 1000):
+            _signal(pid, signal.SIGKILL)
+    finally:
+        os.close(handle)
+    say(f"ended a program that was left running: {redact(line)[:200]} (process {pid})")
+
+
+def _signal(pid: int, number: int) -> None:
+    """To the process, and to its group if it leads one."""
+    (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)

@@ -1,6 +1,6 @@
-"""Values that the shell offers for an option: runs of the store, datasets, systems, forms of a report.
+"""Values that the shell offers for an option: runs of the store, datasets, systems, report formats; and defaults of several commands.
 
-They are found without opening the store as a run does, so that a key press is answered at once; what goes wrong is silent.
+Nothing opens the store as a run does, so a key press is answered at once. Errors are silent. Nothing here loads pydantic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 _MOST_RUNS = 200
-
 Offered = Callable[[Any, list[str], str], list[str]]
 
 
@@ -36,8 +35,6 @@ def _named(*names: str) -> Offered:
 def _runs(context: Any) -> list[str]:
     """Names of the store's runs, the newest first, and `last`."""
     import sqlite3
-
-    from context_bench.session.defaults import DEFAULT_STORE
 
     params = context.params
     store = params.get("store") or (f"{params['cache_dir']}/store.db" if params.get("cache_dir") else DEFAULT_STORE)
@@ -100,7 +97,7 @@ def _formats(_: Any) -> list[str]:
 
 def _exports(context: Any) -> list[str]:
     """Forms of an export."""
-    from context_bench.session import exporting
+    from context_bench.session import reporting as exporting
 
     return [*(each for each in _formats(context) if each != "table"), *exporting.formats()]
 
@@ -129,3 +126,8 @@ records = _named("meta", "hashes", "redacted", "full")
 wires = _named("openai", "anthropic", "responses")
 bodies = _named("all", "changed", "none")
 upstreams = _named("embedded", "echo")
+
+
+DEFAULT_MODEL = "claude-haiku-4-5-20251001"
+DEFAULT_STORE = "./.context-bench/store.db"
+DEFAULT_CONTROLS = ["full", "full#2", "none", "head_tail", "random_drop"]

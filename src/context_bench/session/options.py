@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from context_bench.core.numbers import MOST_PORT, whole
 from context_bench.core.urls import EXPECTED, fault_of
 from context_bench.session import offers
-from context_bench.session.defaults import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 from context_bench.session.flags import Check, Options, flag, own
+from context_bench.session.offers import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 
 
 def _listed(value: Any) -> Any:
@@ -367,44 +367,6 @@ class ReplayOptions(RunOptions):
     )
 
 
-class AgentOptions(RunOptions):
-    """The options of `context-bench agent`; `max_examples` counts tasks."""
-
-    changes: ClassVar = {
-        "model": own(default=[]),
-        "max_examples": own("Most tasks.", names="-n --max-tasks"),
-        "score_field": own(default="solved"),
-        "threshold": own(default=1.0),
-        "max_workers": own("Agents at work at once.", rare=True),
-        "tap": own("Port of the tap, which is a proxy arm's upstream.", unit="PORT"),
-        "upstream": own("The model's provider behind the tap: a URL, embedded, or scripted:FILE."),
-        "baseline": own("Arm that the others are compared with.", note="base, else the first"),
-        "margin": own("Loss of solve rate that would still be acceptable, such as 0.1."),
-        "trials": own("Times each task is given to each arm."),
-        "seed": own(rare=True),
-        "max_cost": own("Begin no further agent once this many US dollars are spent (exit 5)."),
-        "marker": own("How calls are recognised behind a proxy: key, serial."),
-        "max_failures": own("Share of failures per arm above which the exit code is 1."),
-    }
-
-    bodies: Any = own("Keep request and reply bodies: all, none.", default="all", note="all")
-
-    tasks: str = flag("Folder or file of tasks; the command's argument.", "")
-    arm: Many = flag("NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…")
-    command: list[str] = flag("The agent's command line, after `--`.", [])
-    max_seconds: float | None = flag("Abort rule: seconds of one run.", note="the task's own", gt=0)
-    max_calls: int | None = flag("Abort rule: answered calls of the model in one run.", ge=1)
-    max_cost_per_task: float | None = flag("Abort rule: US dollars of one run.", unit="USD", gt=0)
-    noise_floor: bool | None = flag("Run the baseline twice.", note="with 2 trials or more", pair=True)
-    nothing: bool = flag("Also verify every task with nothing done (arm none).", True, note="yes", rare=True, pair=True)
-    stdin: bool = flag("Give the instruction to CMD's standard input.", False, rare=True)
-    pass_env: Many = flag("Variable of this shell that agents get, too; repeatable.", [], unit="NAME", rare=True)
-    readable: Many = flag("Path that agents may read; repeatable.", [], unit="PATH", rare=True)
-    repos: str | None = flag("Folder with the repositories that tasks name.", unit="DIR", rare=True)
-    test_command: str = flag("What runs the tests of rows that name no command.", "", unit="CMD", rare=True)
-    unsafe: bool = flag("Without a sandbox where none works: agents can do all that you can.", False, rare=True)
-
-
 class WatchOptions(Options):
     """The options of `context-bench watch`."""
 
@@ -449,22 +411,6 @@ class MemoryChecks(Options):
     k2: int = flag("Also measure recall at this depth (not less than --k).", 0)
     compat: str | None = flag("v0.10: the program's arguments as they were in that version.")
     current: Path | None = flag("What cortex-eval wrote.")
-
-
-class JudgeOptions(Options):
-    """Options of `context-bench judge …`."""
-
-    items: int = flag("Answers to try it on.", 20, names="-n --items", least=1)
-    only: str = flag(
-        "Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.",
-        "marks,attacks,repeats,order,leak,views,drift",
-        unit="A,B",
-    )
-    describe: list[str] | None = flag("What a method does, for the leak audit, in words that do not name it.", unit="SYSTEM=TEXT")
-    cache_only: bool = flag("Send nothing; what is not remembered counts as failed.", False)
-    labels: Path = flag("Where ratings are kept; goes on where it stopped.", Path("labels.jsonl"), unit="FILE")
-    rater: str = flag("Who rates, where several do.", "me")
-    passed: float = flag("Rating from which an answer counts as passed.", 3.0, least=0, most=5)
 
 
 class TraceOptions(Options):
@@ -525,20 +471,3 @@ class StoredOptions(Options):
     upstream_key_env: str | None = flag("Variable with the provider's key, swapped in for one-time keys.")
     gguf: Path | None = flag("Serve this GGUF file instead of the bundled model.", unit="PATH")
     style: str = flag("qa-few-shot (plain few-shot template) or chat (the model's own).", "qa-few-shot")
-
-
-class PowerOptions(Options):
-    """Options of `context-bench power`."""
-
-    difference: float = flag("Smallest difference that you want to see.", 0.03)
-    sd: float | None = flag(
-        "Standard deviation of the paired differences.",
-        note="that of --from, else as --discordant implies, else 1/3",
-    )
-    discordant: float | None = flag("For pass/fail scores: share of examples on which the two differ.")
-    within_sd: float = flag("Standard deviation between answers of one system to one example.", 0.0)
-    cluster_size: float = flag("Examples that share a text or a conversation, on average.", 1.0)
-    icc: float = flag("Correlation of differences inside a cluster, 0 to 1.", 0.0)
-    power: float = flag("Chance of a decision if there is something to decide.", 0.8)
-    alpha: float = flag("Two-sided error; a margin is tested one-sided at this level.", 0.05)
-    source: str | None = flag("Take the spread from this run (name, `last`, or exported JSON).", names="--from", unit="RUN")

@@ -104,9 +104,9 @@ def rescore(
     from context_bench.runner import details
     from context_bench.session import parts, preflight
     from context_bench.session.flags import read_options
-    from context_bench.session.limiting import Accounts
     from context_bench.session.options import RunOptions
     from context_bench.session.reporting import too_many_failures, write_report
+    from context_bench.session.upstream import Accounts
 
     parts.import_modules(imports or [])
     of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
@@ -156,7 +156,7 @@ def export(
 ) -> int:
     """Everything a run found, for other programs."""
     from context_bench.runner import details
-    from context_bench.session import exporting
+    from context_bench.session import reporting as exporting
     from context_bench.session.reporting import write_report
 
     if system is not None and format not in exporting.formats():

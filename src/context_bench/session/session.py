@@ -13,11 +13,10 @@ from context_bench.core.loopback import host_of, is_loopback
 from context_bench.core.records import Call
 from context_bench.llm.keyring import key_in
 from context_bench.session import interrupts
-from context_bench.session.defaults import DEFAULT_MODEL, DEFAULT_STORE
 from context_bench.session.files import say
-from context_bench.session.limiting import Accounts
+from context_bench.session.offers import DEFAULT_MODEL, DEFAULT_STORE
 from context_bench.session.options import RunOptions
-from context_bench.session.upstream import is_local, started_upstream
+from context_bench.session.upstream import Accounts, is_local, started_upstream
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions
@@ -129,7 +128,8 @@ async def carry_out(
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.engine import open_store
     from context_bench.engine.collecting import rare_collections
-    from context_bench.session import dryrun, parts, preflight
+    from context_bench.session import parts, preflight
+    from context_bench.session import preflight as dryrun
 
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)

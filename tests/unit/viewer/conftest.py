@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.engine import Arm, RunSettings, execute, open_store
 from context_bench.viewer import Viewer
 

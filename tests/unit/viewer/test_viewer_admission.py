@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.viewer import Viewer
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.engine.store.browsing import open_reading
 from context_bench.viewer.library import Kept, Library, Query
 from context_bench.viewer.working import Worker

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from context_bench.cli.view import stored_result
+from context_bench.cli.stored import stored_result
 from context_bench.engine import list_runs, open_store, rows
 from context_bench.engine.store import browsing, searching
 from context_bench.viewer import Viewer

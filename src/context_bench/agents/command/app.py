@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -14,13 +14,51 @@ from context_bench.core.records import Example
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell
 from context_bench.session.files import say
-from context_bench.session.flags import options_of, takes
-from context_bench.session.options import AgentOptions
+from context_bench.session.flags import flag, options_of, own, takes
+from context_bench.session.options import Many, RunOptions
 from context_bench.session.session import carry_out, surroundings
 from context_bench.session.upstream import is_local
 
 if TYPE_CHECKING:
     from context_bench.agents.systems import AbortRules
+
+
+class AgentOptions(RunOptions):
+    """The options of `context-bench agent`; `max_examples` counts tasks."""
+
+    changes: ClassVar = {
+        "model": own(default=[]),
+        "max_examples": own("Most tasks.", names="-n --max-tasks"),
+        "score_field": own(default="solved"),
+        "threshold": own(default=1.0),
+        "max_workers": own("Agents at work at once.", rare=True),
+        "tap": own("Port of the tap, which is a proxy arm's upstream.", unit="PORT"),
+        "upstream": own("The model's provider behind the tap: a URL, embedded, or scripted:FILE."),
+        "baseline": own("Arm that the others are compared with.", note="base, else the first"),
+        "margin": own("Loss of solve rate that would still be acceptable, such as 0.1."),
+        "trials": own("Times each task is given to each arm."),
+        "seed": own(rare=True),
+        "max_cost": own("Begin no further agent once this many US dollars are spent (exit 5)."),
+        "marker": own("How calls are recognised behind a proxy: key, serial."),
+        "max_failures": own("Share of failures per arm above which the exit code is 1."),
+    }
+
+    bodies: Any = own("Keep request and reply bodies: all, none.", default="all", note="all")
+
+    tasks: str = flag("Folder or file of tasks; the command's argument.", "")
+    arm: Many = flag("NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…")
+    command: list[str] = flag("The agent's command line, after `--`.", [])
+    max_seconds: float | None = flag("Abort rule: seconds of one run.", note="the task's own", gt=0)
+    max_calls: int | None = flag("Abort rule: answered calls of the model in one run.", ge=1)
+    max_cost_per_task: float | None = flag("Abort rule: US dollars of one run.", unit="USD", gt=0)
+    noise_floor: bool | None = flag("Run the baseline twice.", note="with 2 trials or more", pair=True)
+    nothing: bool = flag("Also verify every task with nothing done (arm none).", True, note="yes", rare=True, pair=True)
+    stdin: bool = flag("Give the instruction to CMD's standard input.", False, rare=True)
+    pass_env: Many = flag("Variable of this shell that agents get, too; repeatable.", [], unit="NAME", rare=True)
+    readable: Many = flag("Path that agents may read; repeatable.", [], unit="PATH", rare=True)
+    repos: str | None = flag("Folder with the repositories that tasks name.", unit="DIR", rare=True)
+    test_command: str = flag("What runs the tests of rows that name no command.", "", unit="CMD", rare=True)
+    unsafe: bool = flag("Without a sandbox where none works: agents can do all that you can.", False, rare=True)
 
 
 @takes(

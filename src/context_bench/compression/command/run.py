@@ -20,9 +20,9 @@ from context_bench.session import interrupts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, own, takes
-from context_bench.session.limiting import Accounts
 from context_bench.session.options import CompressOptions
 from context_bench.session.session import Surroundings, carry_out, money_limit, surroundings
+from context_bench.session.upstream import Accounts
 
 if TYPE_CHECKING:
     from context_bench.compression.probe import ProbeType
@@ -61,7 +61,7 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
     """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was found."""
     from context_bench.llm.spend import SpendLimit
     from context_bench.session.files import say
-    from context_bench.session.limiting import Accounts
+    from context_bench.session.upstream import Accounts
 
     options = checked_probes(options_of(context, CompressOptions))
     spend = SpendLimit(options.max_cost) if options.max_cost is not None else None

@@ -1,0 +1,225 @@
+"""Commands on stored runs: `copy` them to another store, `diff` the messages of one example, `view` a store in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.urls import listening_port
+from context_bench.session import interrupts
+from context_bench.session.files import say, write_out
+from context_bench.session.flags import own, takes
+from context_bench.session.offers import DEFAULT_STORE
+from context_bench.session.options import StoredOptions
+
+
+@takes(
+    StoredOptions,
+    to=own("The other store: a path, or postgresql://USER@HOST:PORT/DATABASE.", unit="URL", default=""),
+    store=own("The store to copy from."),
+    name=own("Another name for the copy of a single run or watch.", unit="NAME", names="--as"),
+)
+def copy_runs(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Names or ids, or `last`. [default: all of the store]", metavar="[RUN]...")
+    ] = None,
+    *,
+    to: str,
+    store: str,
+    watches: list[str] | None,
+    replies: bool,
+    name: str | None,
+) -> int:
+    """Copy runs with answers, scores, calls, bodies, set-ups and plan: the copy gives the same reports and can be resumed there.
+
+    Without names everything is copied: runs, watches of live traffic, and what judges are remembered to have said. What is there already
+    is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
+    """
+    from context_bench.engine import copy_replies, copy_run, copy_watch, open_store
+    from context_bench.session.runs import found_in, opened_store
+
+    if not to:
+        raise BadInput("--to is missing: the store to copy to")
+    named = [*(runs or []), *(watches or [])]
+    if name is not None and len(named) != 1:
+        raise BadInput("--as goes with exactly one run or one watch")
+    with opened_store(store) as source, open_store(to) as target:
+        if named or replies:
+            chosen, seen = [found_in(source, run).id for run in runs or []], list(watches or [])
+        else:
+            chosen, seen = _everything(source)
+        for run in chosen:
+            _tell_run(copy_run(source, target, run, name=name), target.name)
+        for watch in seen:
+            _tell_watch(copy_watch(source, target, watch, name=name), target.name)
+        if replies or not named:
+            say(f"copied {copy_replies(source, target):,} remembered replies to {target.name}")
+    return 0
+
+
+def _everything(source: Any) -> tuple[list[str], list[str]]:
+    """Ids of all runs and names of all watches, oldest first; broken-off copies are neither."""
+    from context_bench.engine import list_runs, list_watches
+
+    runs = [run.id for run in reversed(list_runs(source)) if run.status != "copying"]
+    watches = [watch.name for watch in reversed(list_watches(source)) if watch.status != "copying"]
+    if not runs and not watches:
+        raise BadInput(f"no run and no watch in {source.name}")
+    return runs, watches
+
+
+def _tell_run(copied: Any, where: str) -> None:
+    if copied.there:
+        say(f"{copied.name} is in {where} already")
+    else:
+        say(f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies")
+
+
+def _tell_watch(copied: Any, where: str) -> None:
+    if copied.there:
+        say(f"watch {copied.name} is in {where} already")
+    else:
+        say(f"copied watch {copied.name} to {where}: {copied.records:,} records")
+
+
+@takes(
+    StoredOptions,
+    system=own("Only this system; default: all that changed something.", unit=None),
+    json=own("As JSON on stdout: every span, nothing cut."),
+)
+def diff_example(
+    run: Annotated[str, typer.Argument(help="Name or id (its beginning is enough), or `last`.")],
+    example: Annotated[str, typer.Argument(help="Id of the example, as reports show it.")],
+    system: list[str] | None,
+    trial: int,
+    store: str,
+    full: bool,
+    json: bool,
+) -> int:
+    """What was done to the messages of one example: [-dropped-] and {+added+} words. RUN: a name, an id or `last`."""
+    from context_bench.session.runs import found_in, opened_store
+
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
+        found = list(_rows(opened, record, example, system or list(record.systems), trial))
+        if not found:
+            raise BadInput(f"run {record.name!r} has no answer of trial {trial} to this example yet; trials count from 0")
+        if json:
+            _print_json(found)
+        else:
+            _print_text(found, full, chosen=bool(system))
+    return 0
+
+
+_Found = tuple[Any, Mapping[str, Any]]  # a row, and what stands behind it
+
+
+def _rows(store: Any, record: Any, example: str, systems: Iterable[str], trial: int) -> Iterator[_Found]:
+    from context_bench.engine.store.reading import stored_one
+    from context_bench.runner import detail_of
+
+    ident = _known(store, record, example)
+    for name in systems:
+        if name not in record.systems:
+            raise UnknownName("system", name, record.systems)
+        item, told = stored_one(store, record.number, name, ident, trial), detail_of(store, record.id, name, ident, trial)
+        if item is not None and told is not None:
+            yield item.row, told
+
+
+def _known(store: Any, record: Any, example: str) -> str | int:
+    """The id that is meant: as it is stored, or as reports show it. Raises `UnknownName`, which tells near ones."""
+    from context_bench.engine.store.reading import example_ids
+    from context_bench.reports.text import visible
+
+    ids = example_ids(store, record.number)
+    for shown in (str, visible):
+        for ident in ids:
+            if shown(ident) == example:
+                return ident
+    raise UnknownName("example", example, (visible(ident) for ident in ids))
+
+
+def _print_text(found: list[_Found], full: bool, *, chosen: bool) -> None:
+    import shutil
+    import sys
+
+    from rich.console import Console
+
+    from context_bench.reports.detail import detail_text
+    from context_bench.reports.exchanges import shown_exchanges
+    from context_bench.reports.text import visible
+
+    console = Console()
+    color = console.color_system is not None and not console.no_color
+    width = console.width if console.is_terminal else shutil.get_terminal_size((80, 24)).columns
+    same = [row.system for row, told in found if not chosen and not any(each.altered for each in shown_exchanges(told, limit=0))]
+    shown = [(row, told) for row, told in found if row.system not in same]
+    if same:
+        names = ", ".join(visible(name) for name in same)
+        print(f"Changed nothing, or nothing is known of it (--system NAME shows it): {names}\n")
+    for row, told in shown:
+        sys.stdout.write(detail_text(row, told, full=full, width=width, color=color) + "\n")
+
+
+def _print_json(found: list[_Found]) -> None:
+    import json
+
+    from context_bench.core.records import plain
+    from context_bench.reports.exchanges import compared
+    from context_bench.reports.text import json_ready
+
+    ready = [{"row": plain(row), **told, "diffs": compared(told)} for row, told in found]
+    write_out(json.dumps(json_ready(ready), indent=2, ensure_ascii=False) + "\n", None)
+
+
+@takes(StoredOptions, port=own("Port on 127.0.0.1; 0 takes a free one.", default=0))
+def view_store(
+    store: Annotated[str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)] = DEFAULT_STORE,
+    *,
+    port: int,
+    no_open: bool,
+) -> int:
+    """Look at stored runs in a browser: verdicts, charts, every row, two runs compared; a running run as it goes.
+
+    Only this machine can reach it, and only with the address it prints. The store is read, never written.
+    """
+    listening_port(port, "--port")
+    try:
+        interrupts.looped(_serve_view(store, port, open_browser=not no_open))
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+    return 0
+
+
+async def _serve_view(store: str, port: int, *, open_browser: bool) -> None:
+    import asyncio
+
+    from context_bench.viewer import Viewer
+
+    async with Viewer(store, result_of=stored_result, port=port) as viewer:
+        print(viewer.url, flush=True)
+        print(f"context-bench: showing {viewer.library.store.name} there; Ctrl-C stops.", file=sys.stderr, flush=True)
+        if open_browser and _has_browser():
+            import webbrowser
+
+            await asyncio.to_thread(webbrowser.open, viewer.url)
+        await asyncio.Event().wait()
+
+
+def stored_result(store: Any, record: Any) -> Any:
+    """The result of a stored run, by its own options, as `show` has it."""
+    from context_bench.session.runs import result_of
+
+    return result_of(store, record)
+
+
+def _has_browser() -> bool:
+    """Is somebody sitting here who could see one?"""
+    shown = sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return shown and sys.stdout.isatty() and not os.environ.get("SSH_CONNECTION")
