@@ -57,8 +57,7 @@ from context_bench.tap import masking, matching
 from context_bench.tap.joining import Joining
 from context_bench.tap.records import SOCKET, Exchange
 from context_bench.tap.talk import Talk
-from context_bench.traces import editloc, symbols
-from context_bench.traces import gold_files as gold
+from context_bench.traces import editloc, gold, symbols
 from context_bench.transcripts import read, trace
 from context_bench.transcripts.answers import read as answers
 from context_bench.transcripts.solved import read as solved

@@ -168,7 +168,7 @@ def figures_of(row: TraceRow) -> dict[str, float]:
 
 
 def _read(rows: Rows) -> Iterable[TraceRow]:
-    from context_bench.traces.results import read_rows
+    from context_bench.traces.running import read_rows
 
     return read_rows(rows, course=False) if isinstance(rows, str | Path) else rows
 

@@ -32,8 +32,7 @@ from context_bench.traces.coverage import (
 )
 from context_bench.traces.editloc import anchors, deleted_lines, parse_patch
 from context_bench.traces.funnel import funnel
-from context_bench.traces.gold import Gold, clean_path
-from context_bench.traces.gold_files import content_drift
+from context_bench.traces.gold import Gold, clean_path, content_drift
 from context_bench.traces.rows import CallView, FileMap, Status, StepView, TraceRow
 from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.trace import Event, Trace

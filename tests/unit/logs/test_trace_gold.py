@@ -8,8 +8,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
-from context_bench.traces.gold import Gold, GoldItem
-from context_bench.traces.gold_files import Drift, content_drift, faults, load_gold
+from context_bench.traces.gold import Drift, Gold, GoldItem, content_drift, faults, load_gold
 
 ITEM = {"file": "a.py", "start_line": 2, "end_line": 3}
 ROW = {"inst_id": "I-1", "original_inst_id": "owner__repo-1", "commit": "c" * 40, "init_ctx": [ITEM], "add_ctx": [{**ITEM, "file": "b.py"}]}

@@ -18,12 +18,10 @@ from context_bench.reports.html import environment
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import compare_traces, score_trace
 from context_bench.traces.reports import page as trace_page
-from context_bench.traces.reports.curve import after, mean_after, run_curve
-from context_bench.traces.reports.filemap import file_map, in_order, ranges_text, ruler
 from context_bench.traces.reports.page import to_html
-from context_bench.traces.reports.provenance import evidence
 from context_bench.traces.reports.runs import Limits, kept_steps, run_view
 from context_bench.traces.reports.sections import comparison_section
+from context_bench.traces.reports.views import after, evidence, file_map, in_order, mean_after, ranges_text, ruler, run_curve
 from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace
 

@@ -18,8 +18,8 @@ from context_bench.session.reporting import json_text, terminal
 if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.traces import TraceResults
-    from context_bench.traces.keeping import StatusOf
     from context_bench.traces.reports.summary import TraceSummary
+    from context_bench.traces.running import StatusOf
     from context_bench.transcripts.solved import Solved
 
 
@@ -62,7 +62,7 @@ def score(
     Nothing is fetched and nothing of the logs is executed. Exit code 1 if of a set no run could be scored.
     """
     from context_bench.traces import score_traces
-    from context_bench.traces.gold_files import load_gold
+    from context_bench.traces.gold import load_gold
     from context_bench.transcripts.solved import load_solved
 
     sets = {label or UNNAMED: paths for label, paths in labelled(trace).items()}
@@ -213,8 +213,8 @@ def summarised(
     found: TraceResults, gold: Path, solved: Mapping[str, Sequence[Solved]], threshold: float, exclude_infra: bool
 ) -> TraceSummary:
     """The summary of all rows, with what the reports say of tasks that no trace is about."""
+    from context_bench.traces.job import golds_sha
     from context_bench.traces.reports.summary import about, summarise
-    from context_bench.traces.settings import golds_sha
     from context_bench.traces.symbols import grammar_versions
 
     golds = found.golds
@@ -317,8 +317,8 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
 
 
 def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
+    from context_bench.traces.job import golds_sha
     from context_bench.traces.reports.appendix import lines
-    from context_bench.traces.settings import golds_sha
 
     yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))
 

@@ -17,14 +17,23 @@ their own names. A symbol is a definition of the syntax tree; every enclosing de
 `scoring` compares them with the gold.
 """
 
-from context_bench.traces.coverage.figures import LEVELS, Level, Score, Symbol, harmonic
-from context_bench.traces.coverage.policies import POLICIES, STRICT, UPSTREAM, Policy
-from context_bench.traces.coverage.repository import Definition, Definitions, Files
-from context_bench.traces.coverage.resolving import Resolver
 from context_bench.traces.coverage.scoring import score
 from context_bench.traces.coverage.selecting import (
+    LEVELS,
+    POLICIES,
     RETRIEVAL,
+    STRICT,
+    UPSTREAM,
+    Definition,
+    Definitions,
+    Files,
+    Level,
+    Policy,
+    Resolver,
+    Score,
     Selection,
+    Symbol,
+    harmonic,
     prediction,
     selections,
     step_statistics,

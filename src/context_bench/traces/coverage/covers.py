@@ -8,15 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.spans import LineTable, Range, Ranges, common, size, without
-from context_bench.traces.coverage.figures import Symbol
-from context_bench.traces.coverage.policies import Policy
-from context_bench.traces.coverage.repository import Definitions, Files
-from context_bench.traces.coverage.resolving import Resolver
-from context_bench.traces.coverage.selecting import Selection
-from context_bench.traces.gold import GoldItem, clean_path
+from context_bench.traces.coverage.selecting import Definitions, Files, Policy, Resolver, Selection, Symbol
+from context_bench.traces.gold import GoldItem, clean_path, upstream_path
 
 Sizes = tuple[int, int, int, int]  # by level, in the order of `LEVELS`
-
 _NONE = Definitions(())
 
 
@@ -198,3 +193,66 @@ def joined(ranges: Iterable[Range]) -> Ranges:
 
 def _meet(a: Mapping[str, Ranges], b: Mapping[str, Ranges]) -> dict[str, Ranges]:
     return {path: both for path, ranges in a.items() if path in b and (both := common(ranges, b[path]))}
+
+
+class UpstreamResolver(Resolver):
+    """Leading components are dropped one by one until a file exists, down to the bare name."""
+
+    def resolve(self, path: str) -> str | None:
+        path = path.strip().strip("'\"").replace("\\", "/")
+        while path.startswith("./"):
+            path = path[2:]
+        parts = [part for part in path.split("/") if part]
+        for n in range(len(parts)):
+            ending = "/".join(parts[n:])
+            if posixpath.normpath(ending) in self._paths:
+                return ending
+        return None
+
+
+class UpstreamSurveyor(Surveyor):
+    """Only files named as such are files read, `"all"` is no line, ranges are taken as they come, and lines count without a file."""
+
+    implied_files = False
+
+    def resolver_for(self, files: Files, cwd: str | None) -> Resolver:
+        return UpstreamResolver(files.paths(), cwd)
+
+    def gold_path(self, path: str) -> str:
+        return upstream_path(path)
+
+    def stored_path(self, path: str) -> str:
+        return posixpath.normpath(path)
+
+    def everything(self, path: str) -> Ranges:
+        return []
+
+    def gold_lines(self, items: Iterable[GoldItem]) -> dict[str, Ranges]:
+        """As they are written, those below line 1 too."""
+        return {path: joined(pairs) for path, pairs in self.gold_ranges(items).items()}
+
+    def add_lines(self, out: Cover, path: str, pairs: list[Range]) -> None:
+        if lines := _lines(pairs):
+            out.lines[path] = lines
+        table = self._table(path)
+        if table is not None and (spans := joined(filter(None, (_bytes(table, *pair) for pair in pairs)))):
+            out.spans[path] = spans
+
+
+def _lines(pairs: Iterable[Range]) -> Ranges:
+    return joined((first, last) for first, last in pairs if first > 0 and last > 0)
+
+
+def _bytes(table: LineTable, first: int, last: int) -> Range | None:
+    """The bytes of lines: a first line below 1 is 1, a last line before the first is the first.
+
+    An empty file has one byte, and so has the line that a final line end would begin.
+    """
+    if not table.length:
+        return (0, 0)
+    first = max(1, first)
+    last = max(first, last)
+    if first > table.lines:
+        return (table.length, table.length) if first == table.lines + 1 and table.ends_in_newline else None
+    end = table.starts[last] - 1 if last < table.lines else table.length - 1
+    return table.starts[first - 1], end

@@ -18,11 +18,11 @@ from context_bench.core.spans import size
 from context_bench.reports.html import environment, policy, template_text
 from context_bench.reports.page import Section
 from context_bench.reports.text import script_json, visible
-from context_bench.traces.reports.curve import ABOUT_COURSE, course_svg
 from context_bench.traces.reports.runs import Limits, run_view
 from context_bench.traces.reports.sections import page_of
 from context_bench.traces.reports.summary import TraceSummary, about, summarise
 from context_bench.traces.reports.tables import problems, tells_missed
+from context_bench.traces.reports.views import ABOUT_COURSE, course_svg
 from context_bench.traces.rows import TraceRow
 
 MOST_RUNS = 20_000  # in the table of runs

@@ -9,7 +9,6 @@ from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sent
 from context_bench.stats.proportions import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS
-from context_bench.traces.reports.curve import LEVEL_NAMES
 from context_bench.traces.reports.summary import SetSummary, TraceSummary, totals, troubles
 from context_bench.traces.reports.tables import (
     evidence_section,
@@ -18,6 +17,7 @@ from context_bench.traces.reports.tables import (
     scored_sections,
     sentence,
 )
+from context_bench.traces.reports.views import LEVEL_NAMES
 
 TITLE = "Did the agent read the right code?"
 _NAMED = 8  # instances named in a line

@@ -17,9 +17,8 @@ from context_bench.core.spans import size
 from context_bench.stats.solving import Case, Solving, cases_of, solving
 from context_bench.traces.coverage import LEVELS, POLICIES, Score
 from context_bench.traces.funnel import summed
-from context_bench.traces.means import Means, means, means_by
-from context_bench.traces.reports.curve import course
-from context_bench.traces.rows import FileMap, TraceRow
+from context_bench.traces.reports.views import course
+from context_bench.traces.rows import FileMap, Means, TraceRow, means, means_by
 
 SCHEMA = "context-bench.traces/1"
 #: Shares of a run that its curve is kept at: exact for every multiple of 5 %.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.traces.gold_files import id_forms
+from context_bench.traces.gold import id_forms
 from context_bench.traces.rows import Status
 
 
