@@ -1,7 +1,11 @@
-"""The code somebody had to read for a task: what the reads of an agent are held against.
+"""Gold: the code to be read for a task, and the files of a data set that hold it.
 
-`init` is the region that had to be edited, `add` what had to be known for it. A gold is never silently empty: `gold_of_row` raises
-`ValueError` where a row names none.
+`init` is the region that had to be edited, `add` the code to be known for it. A gold is never silently empty: `gold_of_row` raises
+`ValueError` for a row that names none.
+
+Files may be parquet (both layouts), JSONL or JSON, or folders of `annot.json`, with a CSV beside. Rows that cannot be used are counted by
+reason in `GoldSet.skipped`; a file that gives no gold is an error. An item of gold may carry the text it means: `content_drift` lists the
+items whose text differs in the repository, because lines counted in another version would score the wrong code.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ class GoldItem:
 
 @dataclass(slots=True)
 class Gold:
-    """What one task's reader had to read. `ids`: every id it is known by. `patch`: the reference solution."""
+    """The code to be read for one task. `ids`: every id of the task. `patch`: the reference solution."""
 
     instance_id: str
     init: list[GoldItem] = field(default_factory=list)

@@ -1,26 +1,25 @@
-"""What a process needs to score files of traces: gold and repository of each run, its patch, its row."""
+"""Settings of a scoring run, and the work of one process: gold and repository of each run, its patch, its row.
+
+`Settings` holds all that a row depends on; a row is made again only when its hash differs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
-from context_bench.core.errors import BadInput, Stop, describe
+from context_bench.core.errors import Stop, describe
 from context_bench.shell.repo import Repo
 from context_bench.traces.gold import Gold, GoldSet
 from context_bench.traces.rows import TraceRow
-from context_bench.traces.running import Kept, Known, Sink, line_of
-from context_bench.traces.scoring import billed, gold_sha, score_trace, statistics, trace_sha
+from context_bench.traces.score_one import billed, gold_sha, score_trace, statistics, trace_sha
 from context_bench.traces.symbols import Repositories, grammar_versions
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces import load_traces
@@ -105,7 +104,7 @@ class Unit:
 
 
 class Job:
-    """What a process needs to score files."""
+    """All that a process needs to score files."""
 
     def __init__(self, settings: Settings, golds: GoldSet) -> None:
         self.settings, self.golds = settings, golds
@@ -190,7 +189,7 @@ class OneRepository(Repositories):
 
 
 def _names(instance_id: str, path: Path, within: str | None) -> list[str]:
-    """What a run may be about: what the log says, else the folders it lies in, up to the one that was named."""
+    """Candidate ids of a run's task: those in the log, else the folders it lies in, up to the one that was named."""
     names = [instance_id, instance_id.rsplit("/", 1)[0]]
     top = Path(within) if within else path.parent
     for parent in path.parents:
@@ -222,104 +221,3 @@ def _unscored(run: str, trace: Trace, settings: Settings, error: str) -> TraceRo
         notes=list(trace.notes),
         commit=trace.commit,
     )
-
-
-#: Processes are worth their start from here on: bytes of logs.
-_WORTH = 16 * 1024 * 1024
-
-
-def work_off(
-    job: Job, todo: Sequence[Unit], kept: Kept, sink: Sink, workers: int | None, on_done: Callable[[int, int], None] | None
-) -> None:
-    """Every file that is to do, in this process or in several; `on_done(files, of)` is told after each."""
-    count = _workers(todo, workers)
-    if count > 1:
-        _in_processes(job, todo, kept, sink, count, on_done)
-        return
-    try:
-        for number, unit in enumerate(todo, 1):
-            fault = None
-            try:
-                for row in job.rows(unit, kept.known.get(job.key(unit), ())):
-                    sink.add(row)
-            except BadInput as error:
-                fault = _first_line(error)
-            sink.finished(unit, job.key(unit), fault)
-            if on_done:
-                on_done(number, len(todo))
-    finally:
-        job.repos.close()
-
-
-def _workers(todo: Sequence[Unit], workers: int | None) -> int:
-    if workers is not None:
-        return max(1, min(workers, len(todo)))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < 2 or len(todo) < 2:
-        return 1
-    return min(cores, len(todo), 8) if sum(_length(Path(unit.path)) for unit in todo) >= _WORTH else 1
-
-
-def _length(path: Path) -> int:
-    with suppress(OSError):
-        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) if path.is_dir() else path.stat().st_size
-    return 0
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:300]
-
-
-_JOB: Job | None = None
-
-
-def _begin(settings: Settings, golds: GoldSet) -> None:
-    global _JOB
-    _JOB = Job(settings, golds)
-
-
-_Made = tuple[str, list["Known"], str, str | None]  # file of rows, what the parent must know of each, key, what went wrong
-
-
-def _one(unit: Unit, known: Collection[tuple[str, str]], folder: str) -> _Made:
-    """In a process of its own: the rows of a file into a file, so that they need not fit into memory."""
-    assert _JOB is not None  # set when the process began
-    fault = None
-    rows: list[Known] = []
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        try:
-            for row in _JOB.rows(unit, known):
-                rows.append(Known(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row))))
-        except BadInput as error:
-            fault = _first_line(error)
-    return file.name, rows, _JOB.key(unit), fault
-
-
-def _in_processes(job: Job, todo: Sequence[Unit], kept: Kept, sink: Sink, count: int, on_done: Callable[[int, int], None] | None) -> None:
-    waiting = iter(todo)
-    running: dict[Future[_Made], Unit] = {}
-    finished = 0
-    with (
-        tempfile.TemporaryDirectory(prefix="context-bench-rows-") as folder,
-        ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(job.settings, job.golds)) as pool,
-    ):
-
-        def more() -> None:
-            while len(running) < 2 * count and (unit := next(waiting, None)) is not None:
-                running[pool.submit(_one, unit, kept.known.get(job.key(unit), set()) if kept.known else set(), folder)] = unit
-
-        more()
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                unit = running.pop(future)
-                name, rows, key, fault = future.result()
-                job.learn(unit, key)
-                with Path(name).open("rb") as file:
-                    for row in rows:
-                        sink.take(row, file.read(row.length))
-                Path(name).unlink()
-                sink.finished(unit, key, fault)
-                finished += 1
-                if on_done:
-                    on_done(finished, len(todo))
-            more()

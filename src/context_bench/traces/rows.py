@@ -7,6 +7,12 @@ row.missed                                         # {"src/a.py": []} is left ou
 ```
 
 `None` stands for what is not known or was not measured, never for 0. Line ranges count from 1, both ends included.
+
+Means over many rows have intervals clustered by repository:
+
+* `macro`: the mean of the tasks' figures (shown by the seed and by tables of the paper); tasks without the figure are counted beside it.
+* `micro`: Σ intersection / Σ size (printed last by the original), so that long golds weigh more.
+* `f1_macro` is the mean of the tasks' F1, `f1_of_means` the harmonic mean of mean coverage and mean precision. Published tables mix both.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ Figures = dict[str, float | None]  # by level
 
 @dataclass(slots=True)
 class CallView:
-    """What one call did to one file; the fields are those of `core.trace.Event`. `path` is `None` where it looked at no file."""
+    """The effect of one call on one file; the fields are those of `Event`. `path` is `None` if it looked at no file."""
 
     tool: str
     kind: str

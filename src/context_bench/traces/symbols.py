@@ -6,6 +6,8 @@ level is unknown, never full.
 Profiles: `contextbench-v1` counts the kinds of nodes the original counts, mentions of a C struct included; `definitions` is the same where
 a C or C++ type counts only with its body; `full` adds the kinds the original leaves out (enums, type aliases, arrow functions with a name
 …).
+
+`Repositories` finds the repository of a task: one for all, or one by name and commit in a folder of them.
 """
 
 from __future__ import annotations
@@ -117,12 +119,12 @@ _NAME_KINDS = {*_RANKS, "type_identifier", "scoped_identifier", "namespace_ident
 
 
 def available() -> bool:
-    """Whether the extra `traces` is installed."""
+    """True if the extra `traces` is installed."""
     return _language("python") is not None
 
 
 def grammar_versions() -> dict[str, str]:
-    """What is installed: part of every report, and of the cache's key."""
+    """Versions of the parsers installed: part of every report, and of the cache's key."""
     out: dict[str, str] = {}
     for name in ("tree-sitter", *sorted({_wheel(language)[0].replace("_", "-") for language in _KINDS})):
         try:
@@ -174,14 +176,14 @@ def _called(node: Node, data: bytes, profile: str) -> tuple[str, ...]:
 
 
 def _is_choosy(kind: str, profile: str) -> bool:
-    """Whether not every node of a kind counts."""
+    """True if not every node of a kind counts."""
     if profile != "contextbench-v1" and kind in _NEEDS_BODY:
         return True
     return profile == "full" and kind in ("arrow_function", "function_expression")
 
 
 def _counts(node: Node, kind: str, profile: str) -> bool:
-    """Whether a node of a choosy kind counts."""
+    """True if a node of a choosy kind counts."""
     return node.child_by_field_name("body") is not None if kind in _NEEDS_BODY else bool(_declared(node))
 
 
@@ -194,7 +196,7 @@ def _declared(node: Node) -> Node | None:
 
 
 def _names(node: Node, data: bytes) -> tuple[str, ...]:
-    """What a definition is called: a group of Go types has several names, a Rust `impl` that of its type, a typedef its last."""
+    """Names of a definition: a group of Go types has several, a Rust `impl` that of its type, a typedef its last."""
     if node.type == "type_declaration":
         return tuple(_text(name, data) for child in node.named_children if (name := child.child_by_field_name("name")))
     if node.type == "impl_item":
@@ -279,7 +281,7 @@ class CodeFiles:
         return self._repo.paths()
 
     def table(self, path: str) -> LineTable | None:
-        """Where the lines of a file begin; `None` if there is no such file."""
+        """Offsets at which the lines of a file begin; `None` if there is no such file."""
         if path not in self._tables:
             data = self._repo.blob(path)
             self._tables[path] = None if data is None else LineTable.of(data)
@@ -436,7 +438,7 @@ def _is_git(path: Path) -> bool:
 
 
 def _is_collection(path: Path) -> bool:
-    """Whether a folder holds repositories and is none: a clone, an archive or snapshot, or `owner__name`, and no other files."""
+    """True if a folder holds repositories and is none: a clone, an archive or snapshot, or `owner__name`, and no other files."""
     if not path.is_dir() or _is_git(path):
         return False
     children = [child for child in path.iterdir() if not child.name.startswith(".")]

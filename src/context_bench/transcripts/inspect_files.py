@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.unreadable import FAULTS
-from context_bench.transcripts.source import DOCUMENT_LIMIT, Source
+from context_bench.transcripts.format import DOCUMENT_LIMIT, Source
 
 #: The entry of one sample, or that of the main part of a large sample kept in pieces.
 _SAMPLE = re.compile(r"samples/(?P<id>.+)_epoch_(?P<epoch>\d+)(?:/sample)?\.json")

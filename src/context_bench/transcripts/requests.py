@@ -15,7 +15,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import Place, Source
 from context_bench.transcripts.session import (
     WIRE_HEADERS,
     RecordedReply,
@@ -23,7 +23,7 @@ from context_bench.transcripts.session import (
     conversation,
     verbatim,
 )
-from context_bench.transcripts.source import Place, Source
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ITEMS, ChatMessage, message_text, to_chat
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -92,7 +92,7 @@ def request_and_reply(value: Any, fields: Collection[str]) -> tuple[Mapping[str,
 
 
 def told_session(*holders: Any) -> str | None:
-    """What a log line, its body or its metadata call the session."""
+    """Name of the session in a log line, its body or its metadata."""
     for holder in holders:
         if isinstance(holder, Mapping):
             metadata = holder.get("metadata")
@@ -193,7 +193,7 @@ def _items(line: Logged) -> list[Any]:
 
 
 def _opening(line: Logged) -> list[Any]:
-    """What stays the same in all requests of one conversation: the instructions and the first thing said."""
+    """Key that all requests of one conversation share: the instructions and the first message."""
     items = _items(line)
     spoken = [item for item in items if not (isinstance(item, Mapping) and item.get("role") in SYSTEM_ROLES)]
     system = [line.body.get("system"), line.body.get("instructions"), *items[: len(items) - len(spoken)]]

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
-from context_bench.transcripts.format import peek_at
+from context_bench.transcripts.format import Source, peek_at
 from context_bench.transcripts.formats import formats
-from context_bench.transcripts.source import Source
 from context_bench.transcripts.traces import load_traces
 
 USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.transcripts.record import ToolCall, Transcript
 from context_bench.transcripts.traces.edited import Edits, Text, split
-from context_bench.transcripts.traces.read import trace_of
+from context_bench.transcripts.traces.trace_files import trace_of
+from context_bench.transcripts.transcript import ToolCall, Transcript
 
 BASE = [f"line {n}" for n in range(1, 31)]
 

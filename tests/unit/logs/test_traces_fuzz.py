@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
+from context_bench.transcripts.format import Source, peek_at
 from context_bench.transcripts.format import format_of as found_format
-from context_bench.transcripts.format import peek_at
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session import Session
-from context_bench.transcripts.source import Source
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import load_traces
 

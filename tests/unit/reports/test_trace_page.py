@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from context_bench.reports.html import environment
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import compare_traces, score_trace
-from context_bench.traces.reports import page as trace_page
-from context_bench.traces.reports.page import to_html
-from context_bench.traces.reports.runs import Limits, kept_steps, run_view
+from context_bench.traces.reports import trace_page
+from context_bench.traces.reports.run_details import Limits, kept_steps, run_view
 from context_bench.traces.reports.sections import comparison_section
+from context_bench.traces.reports.trace_page import to_html
 from context_bench.traces.reports.views import after, evidence, file_map, in_order, mean_after, ranges_text, ruler, run_curve
 from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace

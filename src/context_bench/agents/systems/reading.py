@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Forwarded
-from context_bench.transcripts.rereads import Rereads, rereads
+from context_bench.transcripts.trace import Rereads, rereads
 from context_bench.transcripts.traces import load_traces
 
 

@@ -10,7 +10,7 @@ from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.ledger import Ledger
 from context_bench.compression.session_rules.saying import Candidate, candidate
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.traces.paths import cleaned
+from context_bench.transcripts.traces.vocabulary import cleaned
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
 
 #: Names that a line of code defines, and names that only code has.

@@ -123,8 +123,8 @@ def show(
     """
     from context_bench.traces import Repositories
     from context_bench.traces.gold import load_gold
-    from context_bench.traces.reports.runs import render
-    from context_bench.traces.scoring import policy_of
+    from context_bench.traces.reports.run_details import render
+    from context_bench.traces.score_one import policy_of
 
     policy_of(policy)
     golds = load_gold(gold) if gold is not None else None

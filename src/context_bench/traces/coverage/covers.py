@@ -1,4 +1,7 @@
-"""Selections and gold as sets of one repository: files, symbols, bytes and lines, which is what the levels count."""
+"""Selections and gold as sets of one repository: files, symbols, bytes and lines, which is what the levels count.
+
+`UpstreamSurveyor` makes them as the original evaluator does, faults included.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.spans import LineTable, Range, Ranges, common, size, without
-from context_bench.traces.coverage.selecting import Definitions, Files, Policy, Resolver, Selection, Symbol
+from context_bench.traces.coverage.selection import Definitions, Files, Policy, Resolver, Selection, Symbol
 from context_bench.traces.gold import GoldItem, clean_path, upstream_path
 
 Sizes = tuple[int, int, int, int]  # by level, in the order of `LEVELS`
@@ -17,7 +20,7 @@ _NONE = Definitions(())
 
 @dataclass(slots=True)
 class Cover:
-    """What was selected, as sets. `spans_named`: ranges were given, of whatever size."""
+    """The selected places as sets. `spans_named`: ranges were given, of whatever size."""
 
     files: set[str] = field(default_factory=set)
     symbols: set[Symbol] = field(default_factory=set)
@@ -26,11 +29,11 @@ class Cover:
     spans_named: bool = False
 
     def sizes(self) -> Sizes:
-        """How much there is at each level."""
+        """Size at each level."""
         return len(self.files), len(self.symbols), total(self.spans), total(self.lines)
 
     def common(self, other: Cover) -> Cover:
-        """What both hold."""
+        """Intersection with another cover."""
         return Cover(self.files & other.files, self.symbols & other.symbols, _meet(self.spans, other.spans), _meet(self.lines, other.lines))
 
     def add(self, other: Cover) -> None:
@@ -60,7 +63,7 @@ class Surveyor:
         self._known: dict[str, str | None] = {}
 
     def cover(self, selection: Selection) -> Cover:
-        """What a selection holds. Paths of no file are counted in `unresolved`."""
+        """Make the cover of a selection. Paths of no file are counted in `unresolved`."""
         named = {*selection.files, *(path for path, _ in selection.spans), *selection.symbols}
         self.unresolved.update(path for path in named if self._resolve(path) is None)
         out = Cover(files={found for path in selection.files if (found := self._resolve(path)) is not None})
@@ -87,7 +90,7 @@ class Surveyor:
         return out
 
     def gold(self, items: Iterable[GoldItem]) -> Cover:
-        """What gold holds: its files whether they are there or not, the rest where they are."""
+        """Make the cover of gold: its files, present or not, and the rest for files that are present."""
         by_path = self.gold_ranges(items)
         out = Cover(files=set(by_path))
         for path, pairs in by_path.items():
@@ -176,7 +179,7 @@ class Surveyor:
 
 
 def total(by_path: Mapping[str, Ranges]) -> int:
-    """How many lines (or bytes) there are in all files."""
+    """Count the lines (or bytes) in all files."""
     return sum([last - first + 1 for ranges in by_path.values() for first, last in ranges])
 
 

@@ -1,4 +1,8 @@
-"""Which lines of a file are gold, were missed, read, edited and kept: bars over a ruler of lines, as numbers for an SVG."""
+"""Numbers for the pictures of a run: coverage over its steps, bars of a file's lines, and reads by evidence.
+
+A curve is drawn as SVG, alone or as the mean of sets of runs. Bars over a ruler of lines show gold, missed, read, edited and kept lines.
+Provenance has three classes: a score made of guesses must look like one.
+"""
 
 from __future__ import annotations
 
@@ -264,7 +268,7 @@ def kind_of(provenance: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How many reads rest on what; edits are none."""
+    """Numbers of reads by evidence; edits are not reads."""
 
     counts: dict[str, int]
 
@@ -289,7 +293,7 @@ class Evidence:
 
 
 def evidence(rows: Iterable[TraceRow]) -> Evidence:
-    """What the reads of these runs rest on, by provenance, the most reliable first."""
+    """Count the reads of these runs by provenance, the most reliable first."""
     totals: dict[str, int] = {}
     for row in rows:
         told = row.statistics.get("provenance")

@@ -16,10 +16,15 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
-from context_bench.transcripts.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.source import Place, Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.answers.answer_files import (
+    LETTERS,
+    AnswerLog,
+    RecordedAnswer,
+    golds,
+    id_of,
+    texts,
+)
+from context_bench.transcripts.format import Format, Peek, Place, Source, text
 
 SOURCE = "lm_eval"
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
@@ -171,7 +176,7 @@ def _options(entry: dict[str, Any]) -> list[str]:
 
 
 def _outputs(entry: dict[str, Any]) -> list[Example]:
-    """What came back, per repeat: the text, or the likeliest of the options."""
+    """Answers per repeat: the text, or the likeliest of the options."""
     if (likely := _likelihoods(entry)) is not None:
         options = _options(entry)
         if not options or len(likely) != len(options):

@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, Peek, Source, mapping, text, texts
 from context_bench.transcripts.formats._opencode import usage_of
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "opencode"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a line has the program's envelope."""
+    """True if a line has the program's envelope."""
     return any("sessionID" in row and isinstance(row.get("part"), Mapping) for row in map(mapping, peek.sample))
 
 

@@ -11,11 +11,9 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, Peek, Source, mapping
 from context_bench.transcripts.formats._opencode import Told, family_roots, joined, transcript_of
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-database"
 _TABLES = {"session": {"id"}, "message": {"id", "session_id", "data"}, "part": {"id", "message_id", "session_id", "data"}}
@@ -30,7 +28,7 @@ _MOST_BYTES = 1024 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is an SQLite database with opencode's tables."""
+    """True if the file is an SQLite database with opencode's tables."""
     if not peek.start.startswith(b"SQLite format 3\0"):
         return False
     with closing(_opened(peek.path)) as base:
@@ -87,7 +85,7 @@ def _asked(base: sqlite3.Connection, path: Path, query: str, *values: Any) -> It
 
 
 def _is_opencode(base: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables and columns are there, and are tables."""
+    """True if the tables and columns are there, and are tables."""
     kinds = dict(_asked(base, path, "SELECT name, type FROM sqlite_master WHERE name IN ('session', 'message', 'part')"))
     return all(kinds.get(table) == "table" and columns <= _columns(base, path, table) for table, columns in _TABLES.items())
 

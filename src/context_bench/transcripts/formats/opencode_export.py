@@ -1,20 +1,18 @@
-"""What `opencode export` prints: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document."""
+"""Output of `opencode export`: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, Peek, Source, mapping
 from context_bench.transcripts.formats._opencode import joined, told, transcript_of
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-export"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a session with its messages."""
+    """True if the first object is a session with its messages."""
     info, messages = peek.first.get("info"), peek.first.get("messages")
     if not isinstance(info, dict) or not isinstance(messages, list) or not isinstance(info.get("id"), str):
         return False

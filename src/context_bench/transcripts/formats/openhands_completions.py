@@ -17,13 +17,10 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import moment, money
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
+from context_bench.transcripts.dialogue import Talk, reply_items
+from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
 from context_bench.transcripts.requests import Logged
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.talk import Talk
-from context_bench.transcripts.values import mapping, sequence, text
-from context_bench.transcripts.wire import reply_items
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "openhands-completions"
 _FILE_NAME = re.compile(r"-(\d{9,12}(?:\.\d{1,9})?)(?:-[0-9a-f]{4})?(?:-error)?\.json$")
@@ -32,7 +29,7 @@ _LIMIT = 256 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a request with its reply, as OpenHands keeps them."""
+    """True if the first object is a request with its reply, as OpenHands keeps them."""
     first = peek.first
     told = isinstance(first.get("response"), Mapping) or isinstance(first.get("error"), Mapping)
     return told and _asked(first) is not None and ("kwargs" in first or "fncall_messages" in first or "args" in first)
@@ -45,7 +42,7 @@ def _asked(value: Mapping[str, Any]) -> str | None:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one request of such a folder."""
+    """True if a file is one request of such a folder."""
     if not _FILE_NAME.search(path.name) or path.stat().st_size > _LIMIT:
         return False
     return sniff(Peek(Source(path)))
@@ -67,7 +64,7 @@ def of_folder(folder: Path) -> Transcript:
 
 
 def _made(path: Path) -> tuple[float, str]:
-    """When a file was made, by the end of its name."""
+    """Time at which a file was made, by the end of its name."""
     end = _FILE_NAME.search(path.name)
     return (float(end[1]) if end else 0.0), path.name
 

@@ -15,14 +15,10 @@ from typing import Any
 from context_bench.core.keys import hash_text
 from context_bench.core.numbers import moment
 from context_bench.core.usage import usage_of
-from context_bench.transcripts.claims import fenced
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import ToolCall, Transcript, run
+from context_bench.transcripts.dialogue import Said, Talk, Told, items_of, reply_items, spoken, task_key
+from context_bench.transcripts.format import Format, Peek, Place, Source, mapping, parsed, text
 from context_bench.transcripts.requests import NO_BODY, Logged, conversations, told_session, transcript_of
-from context_bench.transcripts.source import Place, Source
-from context_bench.transcripts.talk import Talk, items_of, task_key
-from context_bench.transcripts.values import mapping, parsed, text
-from context_bench.transcripts.wire import Said, Told, reply_items, spoken
+from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, reply_message
 
 NAME = "tap-records"
@@ -33,7 +29,7 @@ _TASKS, _TASK_LENGTH = ("prompt", "task", "instructions", "message"), 12
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the lines are a tap's."""
+    """True if the lines are a tap's."""
     return any(isinstance(value, dict) and "matched_by" in value and value.keys() >= _FIELDS for value in peek.sample)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.core.numbers import score
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "Harbor trial result"
 #: Exceptions of the machinery: the agent had no chance. What the agent or its patch may have caused is not among them.
@@ -17,7 +16,7 @@ _MACHINERY = re.compile(r"Environment|Docker|Daytona|Modal|Sandbox|AgentSetup|Do
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is the result of a trial."""
+    """True if the file is the result of a trial."""
     return _is_trial(peek.first)
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import Status
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, Peek, Source
 from context_bench.transcripts.inspect_files import holds_samples, is_archive, is_document, log_of
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "Inspect log"
 _WORDS: dict[str, Status] = {
@@ -22,7 +21,7 @@ _WORDS: dict[str, Status] = {
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a log of Inspect."""
+    """True if the file is a log of Inspect."""
     return is_archive(peek.start) or is_document(peek.first)
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.lists import is_listing, listed
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, is_listing, listed, mapping
 
 NAME = "Multi-SWE-bench report"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a report of this harness, of a run or of an instance."""
+    """True if the file is a report of this harness, of a run or of an instance."""
     row = peek.first
     return (is_listing(row) and "incomplete_instances" in row) or _is_instance(row)
 

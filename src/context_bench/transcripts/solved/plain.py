@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import STATUSES, Status
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "lines of {instance_id, resolved}"
 _IDS = ("instance_id", "inst_id", "task_id", "id")
@@ -21,7 +20,7 @@ _WORDS: dict[str, Status] = {
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object has an id and a verdict."""
+    """True if the first object has an id and a verdict."""
     row = peek.first
     return _name(row) is not None and _status(row) is not None
 

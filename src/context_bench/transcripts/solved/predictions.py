@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "predictions"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file holds patches by id."""
+    """True if the file holds patches by id."""
     row = peek.first
     return _is_one(row) or (bool(row) and all(isinstance(one, dict) and "model_patch" in one for one in row.values()))
 

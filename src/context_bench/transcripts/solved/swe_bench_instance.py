@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "SWE-bench instance report"
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file maps ids to verdicts on their patches."""
+    """True if the file maps ids to verdicts on their patches."""
     row = peek.first
     return bool(row) and all(_is_report(report) for report in row.values())
 
@@ -61,7 +60,7 @@ def _why(report: dict[str, Any]) -> str | None:
 
 
 def _tests(report: dict[str, Any]) -> bool | None:
-    """Whether all tests of both kinds pass; `None` where nothing is said of them."""
+    """True if all tests of both kinds pass; `None` if the report does not mention them."""
     tests = mapping(report.get("tests_status"))
     kinds = [mapping(tests.get(kind)) for kind in _TESTS]
     if not all(isinstance(kind.get("failure"), list) and isinstance(kind.get("success"), list) for kind in kinds):

@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping
 
 NAME = "SWE-bench Pro results"
 _BESIDE = "infra_errors.json"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file maps ids to true or false."""
+    """True if the file maps ids to true or false."""
     row = peek.first
     return len(peek.sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
 
 
 def read(source: Source) -> Iterator[Outcome]:
-    """What was scored, then what could not be run."""
+    """Outcomes of scored tasks, then of those that could not be run."""
     scored: set[str] = set()
     for row in map(mapping, source.values()):
         for name, value in row.items():

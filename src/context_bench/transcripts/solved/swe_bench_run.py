@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.lists import is_listing, listed
-from context_bench.transcripts.solved.record import Outcome, mapping, names
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, is_listing, listed, mapping, names
 
 NAME = "SWE-bench run report"
 _OLD = ("generated", "with_logs", "applied", "no_generation", "no_logs", "no_apply", "install_fail", "reset_failed", "test_errored")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a run report."""
+    """True if the file is a run report."""
     row = peek.first
     return is_listing(row) or _is_old(row)
 

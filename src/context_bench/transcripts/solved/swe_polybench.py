@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping, names
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.solved.patch_reports import Outcome, mapping, names
 
 NAME = "SWE-PolyBench result"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a result of an instance or of a run."""
+    """True if the file is a result of an instance or of a run."""
     row = peek.first
     return _is_instance(row) or _is_run(row)
 

@@ -3,6 +3,8 @@
 A file that is read again after an edit has other line numbers than the gold is counted in. So every edit that says what it replaced by what
 is carried out on the text, and each line remembers which line of the base it was; lines that the agent wrote are nobody's. What an edit did
 that nobody can follow (`sed -i`, a replacement that is not found) leaves the file *lost*: its later reads are matched to the base by text.
+
+Reads patches as agents write them: unified diffs, and `*** Begin Patch` with hunks that name no lines.
 """
 
 from __future__ import annotations
@@ -17,12 +19,106 @@ from typing import Any
 
 from context_bench.core.numbers import whole
 from context_bench.shell.repo import FilesByPath
+from context_bench.transcripts.format import mapping, sequence
 from context_bench.transcripts.trace import Ranges
-from context_bench.transcripts.traces.patching import Hunk, parts
-from context_bench.transcripts.values import mapping, sequence
+
+#: The line of the old file it says to begin at (0: none), and its lines with their signs.
+Hunk = tuple[int, list[tuple[str, str]]]
+_FILE = re.compile(r"\*\*\* (Update|Add|Delete) File: (.+)")
+_MOVE_TO = re.compile(r"\*\*\* Move to: (.+)")
+_HEAD = re.compile(r"(---|\+\+\+) (?:[ab]/)?([^\t\n]+)")
+_RENAME = re.compile(r"rename (from|to) (.+)")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
+
+
+@dataclass(slots=True)
+class Part:
+    """Edits of a patch to one file. No `source`: it is new; no `target`: it is deleted."""
+
+    source: str | None
+    target: str | None
+    hunks: list[Hunk] = field(default_factory=list)
+
+
+def parts(patch: str) -> Iterator[Part]:
+    """The parts of a patch, one per file."""
+    lines = patch.replace("\r\n", "\n").split("\n")
+    yield from _marked(lines) if any(map(_FILE.match, lines)) else _unified(lines)
+
+
+def _marked(lines: list[str]) -> Iterator[Part]:
+    part: Part | None = None
+    for line in lines:
+        if mark := _FILE.match(line):
+            if part is not None:
+                yield _trimmed(part)
+            name = mark[2].strip()
+            part = Part(None if mark[1] == "Add" else name, None if mark[1] == "Delete" else name)
+        elif part is None:
+            continue
+        elif mark := _MOVE_TO.match(line):
+            part.target = mark[1].strip()
+        elif line.startswith("@@"):
+            part.hunks.append((0, []))
+        elif line[:1] in ("+", "-", " "):
+            if not part.hunks:
+                part.hunks.append((0, []))
+            part.hunks[-1][1].append((line[0], line[1:]))
+        elif line.startswith("*** End Patch"):
+            break
+        elif not line and part.hunks:
+            part.hunks[-1][1].append((" ", ""))  # an editor has cut the blank of a context line off
+    if part is not None:
+        yield _trimmed(part)
+
+
+def _trimmed(part: Part) -> Part:
+    """Without the blank lines between a hunk and the next mark."""
+    for _, hunk in part.hunks:
+        while hunk and hunk[-1] == (" ", ""):
+            hunk.pop()
+    return part
+
+
+def _unified(lines: list[str]) -> Iterator[Part]:
+    part: Part | None = None
+    old: str | None = None
+    left_old = left_new = 0  # lines of the hunk to come
+    for line in lines:
+        if part is not None and (left_old > 0 or left_new > 0) and line[:1] in ("+", "-", " ", ""):
+            sign = line[:1] or " "
+            part.hunks[-1][1].append((sign, line[1:]))
+            left_old -= sign != "+"
+            left_new -= sign != "-"
+        elif mark := _HUNK.match(line):
+            if part is not None:
+                part.hunks.append((int(mark[1]), []))
+                left_old, left_new = (int(count) if count is not None else 1 for count in mark.group(2, 3))
+        elif mark := _RENAME.match(line):
+            if part is None or part.hunks or mark[1] == "from":
+                if part is not None:
+                    yield part
+                part = Part(None, None)
+            if mark[1] == "from":
+                part.source = mark[2].strip()
+            else:
+                part.target = mark[2].strip()
+        elif mark := _HEAD.match(line):
+            if mark[1] == "---":
+                old = mark[2].strip()
+            elif old is not None:
+                if part is not None and (part.hunks or part.source is None or part.target is None):
+                    yield part
+                part, old = Part(_named(old), _named(mark[2].strip())), None
+    if part is not None:
+        yield part
+
+
+def _named(name: str) -> str | None:
+    return None if name == "/dev/null" else name
+
 
 Locate = Callable[[str], str | None]
-
 _NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?| ?\| ?)")
 _MOVE = re.compile(
     r"(?:^|[\n;&|])[ \t]{0,20}(?:git[ \t]{1,20})?mv[ \t]{1,20}(?:-\w{1,20}[ \t]{1,20}){0,5}([^\s;&|<>]{1,1000})"

@@ -18,10 +18,10 @@ from context_bench.core.spans import size
 from context_bench.reports.html import environment, policy, template_text
 from context_bench.reports.page import Section
 from context_bench.reports.text import script_json, visible
-from context_bench.traces.reports.runs import Limits, run_view
+from context_bench.traces.reports.run_details import Limits, run_view
 from context_bench.traces.reports.sections import page_of
-from context_bench.traces.reports.summary import TraceSummary, about, summarise
-from context_bench.traces.reports.tables import problems, tells_missed
+from context_bench.traces.reports.trace_summary import TraceSummary, about, summarise
+from context_bench.traces.reports.trace_tables import problems, tells_missed
 from context_bench.traces.reports.views import ABOUT_COURSE, course_svg
 from context_bench.traces.rows import TraceRow
 
@@ -70,7 +70,7 @@ def to_html(
 
 
 def _facts(runs: Sequence[TraceRow]) -> list[tuple[str, str]]:
-    """What all runs share, or how many there are of it."""
+    """The value that all runs share, else the number of different values."""
     told = [("runs", f"{len(runs):,}"), ("tasks", f"{len({row.instance_id for row in runs}):,}")]
     for label, plural, values in (
         ("repository", "repositories", {row.repo for row in runs}),
@@ -127,7 +127,7 @@ class _Runs:
         self.lines.append(_line(row, place in self.fragments))
 
     def note(self) -> str:
-        """What the page leaves out."""
+        """Say what the page leaves out."""
         notes = []
         if self.seen > MOST_RUNS:
             notes.append(f"The first {MOST_RUNS:,} of {self.seen:,} runs; the JSONL and CSV files hold all of them.")
@@ -200,5 +200,5 @@ def _row_data(runs: _Runs) -> dict[str, Any]:
 
 
 def _tells(values: list[str | None], sets: list[str | None]) -> bool:
-    """Whether a column says more than the set does."""
+    """True if a column says more than the set does."""
     return len(set(zip(sets, values, strict=True))) > len(set(sets))

@@ -1,9 +1,9 @@
-"""One task's outcome, and the outcomes of a run by any of the ids of a task."""
+"""One task's outcome, and the outcomes of a run by any of the ids of a task; reports that list ids by verdict."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from context_bench.traces.rows import Status
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the harness said of one patch.
+    """Verdict of a harness on one patch.
 
     `status`: `resolved` (every test that had to be fixed passes, and every test that passed still does), `unresolved`, `error` (there was
     no verdict: it broke) or `unknown`. `infra`: the machinery failed, not the patch; its status stays what the harness counts it as.
@@ -30,7 +30,7 @@ class Outcome:
 
     @property
     def resolved(self) -> bool:
-        """Whether the patch solves the task."""
+        """True if the patch solves the task."""
         return self.status == "resolved"
 
 
@@ -70,7 +70,7 @@ class Solved:
         return found.status if found is not None else "unknown"
 
     def counts(self) -> dict[str, int]:
-        """How many outcomes of each status, and how many failures of the machinery."""
+        """Number of outcomes of each status, and of failures of the machinery."""
         tally = Counter(one.status for one in self.outcomes)
         return {**{name: tally[name] for name in ("resolved", "unresolved", "error", "unknown")}, "infra": self.infra_count}
 
@@ -87,7 +87,7 @@ class Solved:
 
 
 def _together(trials: list[Outcome]) -> Outcome:
-    """What several trials of one task agree on. A failure of the machinery says nothing against the others."""
+    """Verdict on which several trials of one task agree. A failure of the machinery says nothing against the others."""
     told = [one for one in trials if not one.infra] or trials
     if len({one.status for one in told}) == 1:
         return told[0] if len({one.patch for one in told}) == 1 else replace(told[0], patch=None)
@@ -103,3 +103,38 @@ def mapping(value: Any) -> dict[str, Any]:
 def names(value: Any) -> list[str]:
     """The ids in a list; what is no text is left out."""
     return [name for name in value if isinstance(name, str) and name] if isinstance(value, list) else []
+
+
+#: Verdict of each list, the one that decides first. Ids that are only in a later list of the report (`submitted_ids` …) have no verdict.
+_VERDICTS: tuple[tuple[str, Status, str | None], ...] = (
+    ("resolved_ids", "resolved", None),
+    ("error_ids", "error", None),
+    ("empty_patch_ids", "unresolved", "empty_patch"),
+    ("unresolved_ids", "unresolved", None),
+    ("infra_failure_ids", "error", "infra"),
+    ("ambiguous_failure_ids", "unresolved", "ambiguous"),
+    ("incomplete_ids", "unresolved", "missing"),
+    ("submitted_ids", "error", "no verdict"),
+    ("completed_ids", "error", "no verdict"),
+)
+
+
+def is_listing(row: Mapping[str, Any]) -> bool:
+    """True if a report lists ids by verdict."""
+    return isinstance(row.get("resolved_ids"), list) and any(isinstance(row.get(key), list) for key, _, _ in _VERDICTS[1:])
+
+
+def listed(row: Mapping[str, Any]) -> Iterator[Outcome]:
+    """Every id of a report, once.
+
+    Failures of the machinery are marked and keep the verdict that the harness counts them as.
+    """
+    infra = set(names(row.get("infra_failure_ids")))
+    reasons = mapping(row.get("failure_reasons"))
+    done: set[str] = set()
+    for key, status, why in _VERDICTS:
+        for name in names(row.get(key)):
+            if name not in done:
+                done.add(name)
+                told = reasons.get(name)
+                yield Outcome(name, status, name in infra, str(told)[:200] if told else why)

@@ -148,7 +148,7 @@ def _edits(sets: Sets, found: Mapping[str, Means]) -> Table:
 
 
 def evidence_section(sets: Sets) -> Section:
-    """What the scores rest on."""
+    """The evidence of the scores."""
     known = {label: evidence(rows) for label, rows in sets.items()}
     names = list(dict.fromkeys(name for name in KNOWN_FROM if any(name in one.counts for one in known.values())))
     names += sorted({name for one in known.values() for name in one.counts} - set(names))
@@ -166,7 +166,7 @@ def evidence_section(sets: Sets) -> Section:
 
 
 def problems_section(sets: Sets) -> Section | None:
-    """What was not scored, or only in part, and why; nothing is left out silently."""
+    """Runs not scored, or only in part, with the reasons; nothing is left out silently."""
     kinds: dict[str, Counter[str]] = {label: Counter(kind for row in rows for kind in problems(row)) for label, rows in sets.items()}
     names = list(dict.fromkeys(kind for counts in kinds.values() for kind in counts))
     if not names:
@@ -193,7 +193,7 @@ def problems(row: TraceRow) -> list[str]:
 
 
 def tells_missed(row: TraceRow) -> bool:
-    """Whether files and missed gold of a run are known: not under the original's policy, whose lines are no lines of files."""
+    """True if files and missed gold of a run are known: not under the original's policy, whose lines are no lines of files."""
     policy = POLICIES.get(row.policy)
     return row.score is not None and not (policy is not None and policy.upstream)
 

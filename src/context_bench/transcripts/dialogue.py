@@ -1,18 +1,138 @@
-"""A conversation as its requests tell it: each repeats what was said before, and every call counts once."""
+"""A conversation from its requests and replies in the three wire formats: texts, calls and results, in order.
+
+Each request repeats the messages before it, and every call counts once. Nothing is lost that a trace needs.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text
-from context_bench.transcripts.claims import claims, fenced, observation, tool_of
-from context_bench.transcripts.record import ToolCall, Transcript
+from context_bench.transcripts.format import mapping, sequence, text, texts
 from context_bench.transcripts.requests import Logged
-from context_bench.transcripts.values import mapping, sequence, text
-from context_bench.transcripts.wire import Result, Said, Told, instructions, spoken
-from context_bench.wire.conversation import ITEMS
+from context_bench.transcripts.transcript import ToolCall, Transcript, claims, fenced, observation, tool_of
+from context_bench.wire.conversation import ITEMS, tool_calls_of
+
+_TEXTS = ("text", "input_text", "output_text")
+_USES = ("tool_use", "server_tool_use", "mcp_tool_use")
+_RESULTS = ("tool_result", "mcp_tool_result")
+_CALLED = ("function_call", "custom_tool_call", "local_shell_call")
+_RETURNED = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+
+Asked = tuple[str | None, Any, Any, str | None]
+
+
+@dataclass(slots=True)
+class Told:
+    """Texts that the model was given: instructions, a task, or what its last answer led to."""
+
+    parts: list[str]
+
+
+@dataclass(slots=True)
+class Said:
+    """A part of an answer of the model. `calls`: (id, tool, arguments, folder it runs in)."""
+
+    text: str
+    calls: list[Asked] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Result:
+    """Output of a call."""
+
+    ident: str | None
+    content: str
+    failed: bool | None = None
+
+
+Spoken = Told | Said | Result
+
+
+def spoken(wire: str, item: Any) -> Iterator[Spoken]:
+    """Parts of one item of a conversation; an item of a kind that does not matter has none."""
+    if isinstance(item, str):
+        yield Told([item])
+    elif isinstance(item, Mapping):
+        yield from _BY_WIRE[wire](item)
+
+
+def instructions(wire: str, body: Mapping[str, Any]) -> list[str]:
+    """Instructions of a body to the model, outside of the conversation."""
+    given = body.get("system") if wire == "anthropic" else body.get("instructions") if wire == "openai-responses" else None
+    return _parts(given)
+
+
+def reply_items(wire: str, body: Any) -> list[Any]:
+    """The items that the next request will repeat of a reply."""
+    if wire == "openai-chat":
+        choice = mapping(next(iter(sequence(mapping(body).get("choices"))), None))
+        message = mapping(choice.get("message"))
+        return [{**message, "role": "assistant"}] if message else []
+    if wire == "openai-responses":
+        return sequence(mapping(body).get("output"))
+    content = mapping(body).get("content")
+    return [{"role": "assistant", "content": content}] if isinstance(content, list) else []
+
+
+def _chat(message: Mapping[str, Any]) -> Iterator[Spoken]:
+    role = message.get("role")
+    if role == "assistant":
+        calls: list[Asked] = [(text(call["id"]), call["name"], call["arguments"], None) for call in tool_calls_of(message)]
+        yield Said(texts(message.get("content")) or "", calls)
+    elif role in ("tool", "function"):
+        yield Result(text(message.get("tool_call_id")), texts(message.get("content")) or "")
+    else:
+        yield Told(_parts(message.get("content")))
+
+
+def _responses(item: Mapping[str, Any]) -> Iterator[Spoken]:
+    kind = item.get("type")
+    if kind in _CALLED:
+        action = mapping(item.get("action"))
+        name = item.get("name") or "local_shell"
+        arguments = item.get("arguments", item.get("input", dict(action)))
+        yield Said("", [(text(item.get("call_id")) or text(item.get("id")), name, arguments, text(action.get("working_directory")))])
+    elif kind in _RETURNED:
+        given = item.get("output")
+        inner = mapping(given)
+        yield Result(text(item.get("call_id")), texts(inner.get("content", inner.get("output")) if inner else given) or "")
+    elif item.get("role") == "assistant":
+        yield Said(texts(item.get("content")) or "")
+    elif "role" in item:
+        yield Told(_parts(item.get("content")))
+
+
+def _anthropic(message: Mapping[str, Any]) -> Iterator[Spoken]:
+    blocks = [mapping(block) for block in sequence(message.get("content"))]
+    if message.get("role") == "assistant":
+        calls: list[Asked] = [(text(b.get("id")), b.get("name"), b.get("input"), None) for b in blocks if b.get("type") in _USES]
+        yield Said("\n".join(_parts(message.get("content"))), calls)
+        return
+    for block in blocks:
+        if block.get("type") in _RESULTS:
+            yield Result(text(block.get("tool_use_id")), texts(block.get("content")) or "", True if block.get("is_error") else None)
+    if parts := _parts(message.get("content")):
+        yield Told(parts)
+
+
+def _parts(content: Any) -> list[str]:
+    """The texts of a content, part by part."""
+    if isinstance(content, str):
+        return [content]
+    found = [part if isinstance(part, str) else mapping(part).get("text") for part in sequence(content) if _plain(part)]
+    return [part for part in found if isinstance(part, str)]
+
+
+def _plain(part: Any) -> bool:
+    return isinstance(part, str) or mapping(part).get("type") in _TEXTS
+
+
+_BY_WIRE = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _anthropic}
+
 
 #: Programs by how their user agents begin.
 _AGENTS = (("claude-cli", "claude-code"), ("codex", "codex"), ("geminicli", "gemini-cli"))
@@ -23,7 +143,7 @@ _MARK = re.compile(r'"cache_control":(?:null|\{[^{}]*\}),?')
 
 
 def task_key(task: str) -> str:
-    """What tells one text from another, blanks around it aside."""
+    """Hash of a text, without the blanks around it."""
     return hash_text(task.strip(), 16)
 
 
@@ -126,7 +246,7 @@ class Talk:
             self.one.skip("a call that the agent threw away")
 
     def _opened(self, line: Logged, items: list[Any]) -> None:
-        """What the first request tells of the run: the program, the folder, and whether its shell lasts."""
+        """Take from the first request the program, its folder, and whether its shell lasts."""
         told = line.headers.get("user-agent", "").lower()
         one = self.one
         one.agent = next((name for start, name in _AGENTS if told.startswith(start)), "") or told.partition("/")[0][:40] or one.agent
@@ -140,7 +260,7 @@ class Talk:
 
 
 def _common(before: list[Any], items: list[Any]) -> int:
-    """How many items two requests have in common at their beginning, cache marks aside."""
+    """Number of items that two requests share at their beginning, cache marks aside."""
     number = 0
     for old, new in zip(before, items, strict=False):
         if old != new and _unmarked(old) != _unmarked(new):

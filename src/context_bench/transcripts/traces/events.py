@@ -1,19 +1,35 @@
-"""Commands of a shell: what they showed and changed, by the shell's interpreter and their output."""
+"""One tool call as events: reads, searches, listings and edits, their evidence, and whether they reached the model.
+
+The output counts before the arguments; if they disagree, the output wins and `Workspace.counts` says so. Lines are those of the files at
+the start of the run; an edit moves the lines of later calls. A tool that does several things in one call is split, each part with its share
+of the result.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from context_bench.shell import ShellReads, read_shell
 from context_bench.shell.complaints import complaints
-from context_bench.transcripts.record import ToolCall
+from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs
-from context_bench.transcripts.traces.calls.editing import patched_paths
-from context_bench.transcripts.traces.calls.workspace import Handled
+from context_bench.transcripts.traces.edited import Edits, numbered
+from context_bench.transcripts.traces.tool_calls import (
+    Handled,
+    Workspace,
+    events_of_edit,
+    events_of_list,
+    events_of_read,
+    events_of_search,
+    patched_paths,
+)
 from context_bench.transcripts.traces.vocabulary import ToolRow
+from context_bench.transcripts.transcript import ToolCall
 
 #: Commands that show a file as it was in some commit, or restore it to that.
 _OLD_VERSION = re.compile(r"\bgit\b[^\n;&|]{0,300}\b(?:show|cat-file|diff|log|blame)\b")
@@ -46,12 +62,12 @@ def command_of(call: ToolCall, row: ToolRow) -> str | None:
 
 
 def shows_old_version(command: str) -> bool:
-    """Whether a command shows files as they were in some commit, and not as they are."""
+    """True if a command shows files as they were in some commit, and not as they are."""
     return _OLD_VERSION.search(command[:_LOOKED_AT]) is not None
 
 
 def restores_old_version(command: str) -> bool:
-    """Whether a command brings files back to what they were in some commit."""
+    """True if a command brings files back to what they were in some commit."""
     return _RESTORING.search(command[:_LOOKED_AT]) is not None
 
 
@@ -87,7 +103,7 @@ def _itself(one: Handled, ok: bool) -> Event:
 
 
 def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
-    """What a command did, by the shell's interpreter."""
+    """Events of a command, by the shell's interpreter."""
     place = one.place
     cwd = one.folder or place.cwd or place.root or ""
     base = place.root or cwd
@@ -114,7 +130,7 @@ def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
 
 
 def _interpreted(one: Handled, command: str, cwd: str, code: int | None) -> ShellReads:
-    """What the interpreter makes of a command on the files as they were, or on those as they are now where the two differ."""
+    """Interpret a command on the files as they were, or on those as they are now where the two differ."""
     place = one.place
     result = read_shell(command, cwd, place.repo, output=one.text, exit_code=code, root=place.root, budget=place.budget)
     if place.edits and not shows_old_version(command):
@@ -126,7 +142,7 @@ def _interpreted(one: Handled, command: str, cwd: str, code: int | None) -> Shel
 
 
 def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Event]:
-    """What a command read or searched, and what it tried to and could not."""
+    """Events of a command's reads and searches, failed ones included."""
     place = one.place
     kind: EventKind = "search" if result.kind == "search" else "read"
     refused, _ = complaints(one.text or "")
@@ -161,3 +177,155 @@ def _printed(one: Handled, searched: str, base: str) -> list[Event]:
         if path is not None and (path == searched or path.startswith(below)) and not path.startswith(("/", "../")):
             events.append(one.event("search", path, outputs.runs([n for n in numbers if n > 0]), "output_numbered", cut=hits.cut))
     return events or ([one.event("search", searched, None, "command", "listed")] if searched != "." else [])
+
+
+#: So many things are told apart in one call.
+_MOST = 500
+
+
+def parts_of(call: ToolCall, row: ToolRow) -> list[ToolCall]:
+    """The things that a call does, in order; the call itself where its tool does one."""
+    items = _items(row.first(row.each, call.arguments)) if row.each else []
+    if not items:
+        return [call]
+    results = _results(call.output, len(items))
+    return [_part(call, row, item, result) for item, result in zip(items, results, strict=True)]
+
+
+def _items(given: Any) -> list[Any]:
+    value = parsed(given)
+    if isinstance(value, list):
+        return value[:_MOST]
+    return [value] if isinstance(value, str | Mapping) and value else []
+
+
+def _part(call: ToolCall, row: ToolRow, item: Any, result: Any) -> ToolCall:
+    arguments: Any = item
+    if not isinstance(item, Mapping):
+        arguments = {next(iter((*row.command, *row.paths)), "item"): item}
+    elif isinstance(args := item.get("args"), list | str) and row.command and isinstance(item.get(row.command[0]), str):
+        arguments = {row.command[0]: [item[row.command[0]], *([args] if isinstance(args, str) else args)]}
+    told = mapping(result)
+    output = told.get("result", told.get("output")) if told else result
+    failed = True if told.get("success") is False else call.failed
+    if failed and not output:
+        output = told.get("error")
+    return replace(call, arguments=arguments, output=output if isinstance(output, str) else call.output and "", failed=failed, then=None)
+
+
+def _results(output: str | None, number: int) -> list[Any]:
+    """The results of so many things: a list of as many, or the one text of one thing."""
+    value = parsed(output)
+    if isinstance(value, list) and len(value) == number:
+        return value
+    return [output] if number == 1 else [None] * number
+
+
+#: So many lines of an output are looked at.
+_MOST_LINES = 100_000
+
+
+def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
+    """The events of one call; at least one, so that steps can be counted. A tool that the table does not name is `other` and counted."""
+    row, foreign = place.vocabulary.find(call.tool)
+    if row is None:
+        place.counts[f"unknown tool {call.tool[:60]}"] += 1
+        row = ToolRow("none")
+    if call.lasting_cwd is not None:
+        place.cwd = call.lasting_cwd
+    made = [event for part in parts_of(call, row) for event in _events(part, row, foreign, step, place)]
+    if call.then is not None:
+        made += events_of_call(_following(call, call.then), step, place)
+    return made or [Handled(call, step, row, place, foreign, None).event("other", None, None, "args", "listed", ok=not call.failed)]
+
+
+def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: Workspace) -> list[Event]:
+    """Events of one part of a call."""
+    one = Handled(call, step, row, place, foreign, _bounded(call))
+    kind = row.kind_of(call.arguments)
+    made = _BY_KIND[kind](one)
+    if place.edits is not None:
+        changed = [event.path for event in made if event.kind == "edit" and event.ok and event.path]
+        _in_base(one, place.edits, made)
+        _carry_out(one, place.edits, kind, changed)
+    return made
+
+
+def _following(call: ToolCall, then: ToolCall) -> ToolCall:
+    """Events of a later part of a call."""
+    return replace(then, ident=call.ident, turn=call.turn, t=call.t, tokens_before=call.tokens_before, sidechain=call.sidechain, then=None)
+
+
+def _bounded(call: ToolCall) -> str | None:
+    """The output, of one with more lines than any model takes their beginning: the rest would only take memory."""
+    text = call.output
+    if text is None or len(text) < _MOST_LINES or text.count("\n") < _MOST_LINES:
+        return text
+    call.cut = True
+    return "\n".join(text.split("\n", _MOST_LINES)[:_MOST_LINES])
+
+
+def _in_base(one: Handled, edits: Edits, made: list[Event]) -> None:
+    """Files and lines as the commit has them that the agent started from."""
+    if not edits or shows_old_version(one.command):
+        return
+    seen = numbered(one.text or "") if edits.lost else []
+    for event in made:
+        if event.path is None:
+            continue
+        if event.provenance != "output_matched" or event.path not in edits.lost:
+            event.ranges, sure = edits.to_base(event.path, event.ranges, seen)
+            if not sure and event.kind != "edit":
+                one.place.counts["reads of edited files whose lines could not be followed"] += 1
+        event.path = edits.origin(event.path)
+
+
+def _carry_out(one: Handled, edits: Edits, kind: str, changed: list[str]) -> None:
+    """Note what the call changed, so that later reads are understood."""
+
+    def locate(name: str) -> str | None:
+        return one.place.locate(name, one.folder)
+
+    arguments = one.call.arguments
+    if not changed:
+        return
+    if kind == "exec":
+        _after_command(one, edits, changed, locate)
+        return
+    patch = one.row.first(one.row.patch, arguments) if one.row.patch else None
+    if isinstance(patch, str):
+        done = edits.patch(patch, locate)
+        changed = [path for path in changed if path not in done]
+    for path in changed:
+        if patch is not None or mapping(arguments).get("changes"):
+            edits.lose(path)
+        else:
+            edits.edit(path, arguments, one.call.structured)
+
+
+def _after_command(one: Handled, edits: Edits, changed: list[str], locate: Callable[[str], str | None]) -> None:
+    gone = [path for path in changed if one.changes.get(path) == "gone"]
+    done = edits.patch(one.command, locate) if "*** Begin Patch" in one.command else edits.moves(one.command, gone)
+    for path in changed:
+        if path in done:
+            continue
+        if restores_old_version(one.command):
+            edits.restore(path)
+        elif one.changes.get(path) == "gone":
+            edits.remove(path)
+        else:
+            edits.lose(path)
+
+
+def _none(one: Handled) -> list[Event]:
+    return []
+
+
+_BY_KIND: dict[str, Callable[[Handled], list[Event]]] = {
+    "read": events_of_read,
+    "search": events_of_search,
+    "list": events_of_list,
+    "edit": events_of_edit,
+    "exec": events_of_command,
+    "none": _none,
+}

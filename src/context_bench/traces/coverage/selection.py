@@ -1,4 +1,8 @@
-"""What a run looked at, step by step: from a trace, or from a prediction in the original's shape."""
+"""Selections of a run, step by step: from a trace, or from a prediction in the original's shape.
+
+Also the records that coverage is made of: the policies for odd input, the repository that scoring asks, the resolver of a log's paths, and
+the figures of one run with the row they are written as.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ RETRIEVAL = ("read", "search", "list")  # the kinds of calls that are steps
 
 @dataclass(slots=True)
 class Selection:
-    """What one step, or the whole of a run, looked at. `spans` may name a file more than once; its ranges are lines, `"all"`, or `None`.
+    """Places that one step, or a whole run, looked at. `spans` may name a file more than once; its ranges are lines, `"all"`, or `None`.
 
     `tokens`, `t`: where in the run it was (tokens processed before it, seconds since the epoch). `edited`: files changed since the step
     before. `turn`: the model's reply the step was part of, where the log tells.
@@ -83,7 +87,7 @@ def selections(
 
 
 def step_statistics(trace: Trace) -> dict[str, Any]:
-    """What the calls of a run were: of each kind, failed, cut; reads of each provenance and strength."""
+    """Count the calls of a run: of each kind, failed, cut; and the reads of each provenance and strength."""
     kinds: dict[str, set[int]] = {}
     for event in trace.events:
         kinds.setdefault(event.kind, set()).add(event.step)
@@ -131,7 +135,7 @@ def _whole(value: Any) -> bool:
 
 
 class Resolver:
-    """Which file of the repository a path in a log is. `resolve` gives `None` where none is sure: a bare name is never guessed."""
+    """Finds the file of the repository that a path in a log means. `resolve` gives `None` if none is sure: a bare name is never guessed."""
 
     def __init__(self, paths: Collection[str], cwd: str | None = None) -> None:
         self._paths = paths if isinstance(paths, set | frozenset | dict) else frozenset(paths)
@@ -212,12 +216,12 @@ class Definitions:
 
 
 class Files(Protocol):
-    """What scoring asks about the repository at the commit the agent started from."""
+    """The questions of scoring about the repository, at the commit from which the agent started."""
 
     def paths(self) -> Collection[str]: ...
 
     def table(self, path: str) -> LineTable | None:
-        """Where the lines of a file begin; `None` if there is no such file."""
+        """Offsets at which the lines of a file begin; `None` if there is no such file."""
 
     def definitions(self, path: str, profile: str) -> Definitions | None:
         """The definitions of a file; `None` if nothing can tell (no grammar is installed)."""
@@ -225,7 +229,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How odd input is scored. `profile`: what counts as a definition. `upstream`: like the original, faults included."""
+    """A policy for odd input. `profile`: the kinds that count as definitions. `upstream`: like the original, faults included."""
 
     name: str
     profile: str
@@ -246,7 +250,6 @@ STRICT = Policy("strict", "definitions")
 UPSTREAM = Policy("contextbench-v1", "contextbench-v1", upstream=True)
 STRICT_FULL = Policy("strict-full", "full")  # strict, and enums, type aliases, named arrow functions … are definitions, too
 POLICIES = {policy.name: policy for policy in (STRICT, STRICT_FULL, UPSTREAM)}
-
 
 LEVELS = ("file", "symbol", "span", "line")
 Symbol = tuple[str, str, int, int]  # file, kind of node, first byte, byte after the last

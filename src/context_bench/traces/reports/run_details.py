@@ -1,4 +1,7 @@
-"""What stands behind one run: its figures, its curve, what it missed, its files and its steps, cut to the room there is."""
+"""Details of one run, for the page and the terminal: its figures, its curve, missed gold, files and steps, cut to fit.
+
+The terminal shows each step with its reads and their evidence, the coverage as it grew, and the gold that was missed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from context_bench.traces.rows import CallView, StepView, TraceRow
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a run is shown."""
+    """Limits on the details that are shown of a run."""
 
     steps: int = 400
     files: int = 40
@@ -79,7 +82,7 @@ class Run:
 
 
 def run_view(row: TraceRow, limits: Limits) -> Run:
-    """What is shown of a run."""
+    """Details of a run as they are shown."""
     missed = sorted(row.missed.items(), key=lambda item: (-size(item[1]), item[0]))
     maps = [made for path, one in in_order(row) if (made := file_map(path, one)) is not None]
     kept = kept_steps(row.steps, limits.steps)
@@ -99,7 +102,7 @@ def run_view(row: TraceRow, limits: Limits) -> Run:
 
 
 def facts(row: TraceRow) -> list[tuple[str, str]]:
-    """What the run was."""
+    """Facts of the run."""
     told: list[tuple[str, str | None]] = [
         ("repository", row.repo and (f"{row.repo} @ {row.commit[:12]}" if row.commit else row.repo)),
         ("language", row.language),
@@ -125,7 +128,7 @@ def facts(row: TraceRow) -> list[tuple[str, str]]:
 
 
 def warnings(row: TraceRow) -> list[str]:
-    """What keeps the figures from meaning what they seem to mean."""
+    """Warnings about figures that do not mean what they seem to mean."""
     score, known = row.score, evidence([row])
     out = []
     if why := row.error or (score.error if score else None):
@@ -217,7 +220,7 @@ def _call(call: CallView) -> CallLine:
 
 
 def range_words(call: CallView) -> str:
-    """What a call showed of its file."""
+    """The lines that a call showed of its file, as text."""
     if not call.path:
         return ""
     if not call.ok:
@@ -306,13 +309,13 @@ def _looked_at(step: StepView) -> Text:
     shown = [call for call in step.calls if call.path] or step.calls[:1]
     for place, call in enumerate(shown[:_MOST_CALLS]):
         text.append("\n" if place else "")
-        _call_of_show(text, call, first=not place or call.tool != shown[place - 1].tool)
+        _call_row(text, call, first=not place or call.tool != shown[place - 1].tool)
     if len(shown) > _MOST_CALLS:
         text.append(f"\nand {len(shown) - _MOST_CALLS:,} more files", style="dim")
     return text if shown else Text(MISSING)
 
 
-def _call_of_show(text: Text, call: CallView, first: bool) -> None:
+def _call_row(text: Text, call: CallView, first: bool) -> None:
     text.append(f"{visible(call.tool or call.kind, 40)} " if first else "  ", style="bold" if first else "")
     if not call.path:
         text.append("" if call.ok else "failed", style="red")

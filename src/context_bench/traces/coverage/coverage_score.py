@@ -1,4 +1,7 @@
-"""One run against one gold."""
+"""Score one run against one gold, and follow it through its steps.
+
+A curve holds coverage after each step, the area below it, repeated reads, and the step at which gold came first.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from context_bench.core.spans import Ranges, common, size
 from context_bench.traces.coverage.covers import Cover, Surveyor, UpstreamSurveyor, total
-from context_bench.traces.coverage.selecting import LEVELS, STRICT, Files, Level, Policy, Score, Selection, Symbol
+from context_bench.traces.coverage.selection import (
+    LEVELS,
+    STRICT,
+    Files,
+    Level,
+    Policy,
+    Score,
+    Selection,
+    Symbol,
+)
 from context_bench.traces.editloc import edit_location, upstream_edit_location
 from context_bench.traces.gold import Gold
 

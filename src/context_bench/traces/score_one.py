@@ -58,7 +58,7 @@ def score_trace(
     status: Status = "unknown",
     drift: bool = True,
 ) -> TraceRow:
-    """How one run read, step by step, against one gold.
+    """Score the reads of one run, step by step, against one gold.
 
     `repo`: the files at the commit the agent started from (`open_repo`); without them files are compared by name and lines by number, and
     bytes and symbols are unknown (`None`). `policy`: `strict`, or `contextbench-v1` (the original's figures, faults included). `count`:
@@ -206,7 +206,7 @@ def _processed(trace: Trace) -> int | None:
 
 
 def statistics(trace: Trace) -> dict[str, object]:
-    """What the calls of a run were, as `step_statistics` counts them; what was opened and edited first; how large the patch is."""
+    """Facts of a run: its calls as `step_statistics` counts them, the first files opened and edited, the size of the patch."""
     vocabulary = Vocabulary.load()
     shells = {event.step for event in trace.events if (row := vocabulary.find(event.tool)[0]) is not None and row.kind == "exec"}
     edits = parse_patch(trace.patch or "")
@@ -222,8 +222,6 @@ def statistics(trace: Trace) -> dict[str, object]:
 
 
 # The course of the run ------------------------------------------------------------------------------------------------------------------
-
-
 def step_views(trace: Trace, scored: Score, counted: Collection[str], by: str) -> list[StepView]:
     """Every call of the run, with the coverage that was reached after it."""
     views: dict[int, StepView] = {}
@@ -298,8 +296,6 @@ def _put(one: FileMap, name: str, table: LineTable | None, ranges: object, longe
 
 
 # Without a repository -------------------------------------------------------------------------------------------------------------------
-
-
 class _Unseen:
     """Files nobody has: those that gold and log name, each as long as they say at least. Only names and numbers of lines mean much."""
 

@@ -1,20 +1,24 @@
-"""What every reader of recorded answers gives: the log with its answers, and how odd values become plain ones."""
+"""Recorded answers of another harness, from any file: the log with its answers, and its format by its content."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
+from context_bench.transcripts.format import Format, Source, format_of, formats_in, peek_at, sample_text
+from context_bench.transcripts.inspect_files import is_archive
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(slots=True)
 class RecordedAnswer:
-    """What one system once did with one example, in one trial (from 0).
+    """One system's recorded result on one example, in one trial (from 0).
 
     `example` has `id`, `dataset`, `context` and what else evaluators may want (`question`, `answer`, `choices` …); nothing in it comes from
     the answer. `output`: `response` and whatever else came back. `error`: why there is no answer. `scores`: numbers of the source, by its
@@ -81,3 +85,25 @@ def id_of(value: Any, position: int) -> str | int:
     if isinstance(value, str | int) and not isinstance(value, bool):
         return value
     return position if value is None else str(value)
+
+
+def formats() -> dict[str, Format[AnswerLog]]:
+    """Every format of answers by its name, in the order in which they are tried."""
+    return {one.name: one for one in formats_in(__package__).values()}
+
+
+def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # noqa: A002
+    """The answers in a file: an Inspect log (.eval or .json), lm-eval samples (.jsonl), or JSON lines such as our own export.
+
+    `format` skips the guess. Raises `BadInput` for a file that is none of these, with what was seen in it.
+    """
+    place, known = Path(path), formats()
+    if format is not None and format not in known:
+        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(known)}")
+    peek = peek_at(Source(place))
+    if is_archive(peek.start) and format not in (None, "inspect"):
+        raise BadInput(f"{place} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
+    found = known[format] if format is not None else format_of(peek, known.values())
+    if found is None:
+        raise BadInput(f"{place}: no recorded answers: {sample_text(peek.sample)}. Formats tried: {', '.join(known)}")
+    return found.read(peek.source)

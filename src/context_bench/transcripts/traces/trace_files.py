@@ -1,4 +1,4 @@
-"""The way from agents' logs to traces: any file or folder of them, recognised by what is in it, never by its name alone."""
+"""Traces from agents' log files and folders. A file is recognised by its content, never by its name alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.folders import root_among
-from context_bench.transcripts.format import CALLS
+from context_bench.transcripts.format import CALLS, Source
 from context_bench.transcripts.formats import formats
-from context_bench.transcripts.read import in_short, name_of, opened
-from context_bench.transcripts.record import FACTS, Transcript
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.session_files import in_short, name_of, opened
 from context_bench.transcripts.trace import Trace
-from context_bench.transcripts.traces.calls import Workspace, events_of_call
-from context_bench.transcripts.traces.paths import located, root_of, worked_in
-from context_bench.transcripts.traces.vocabulary import Vocabulary
+from context_bench.transcripts.traces.events import events_of_call
+from context_bench.transcripts.traces.tool_calls import Workspace
+from context_bench.transcripts.traces.vocabulary import Vocabulary, located, root_of, worked_in
+from context_bench.transcripts.transcript import FACTS, Transcript, root_among
 
 ENDINGS = CALLS
 Repos = FilesByPath | Callable[[Trace], FilesByPath | None]
@@ -73,7 +71,7 @@ def trace_of(one: Transcript, vocabulary: Vocabulary | None = None, repo: Repos 
 
 
 def _rooted(trace: Trace, place: Workspace) -> None:
-    """Where the log does not say which folder the agent worked in, tell it by paths that it wrote in both ways."""
+    """Infer the agent's folder from paths that it wrote in both ways, if the log does not name it."""
     events = [event for event in (*trace.events, *(trace.final or ())) if event.path]
     named = [event.path for event in events if event.path]
     if trace.cwd is None:
@@ -128,7 +126,7 @@ def _count_skipped(one: Transcript, source: Source) -> None:
 
 
 def units(folder: Path) -> Iterator[Path]:
-    """What is read on its own in a folder, in order: files that may be logs, and folders that hold one run event by event."""
+    """Units of reading in a folder, in order: files that may be logs, and folders that hold one run event by event."""
     helpers = [one.is_beside for one in formats().values() if one.is_beside is not None]
     done: set[Path] = set()
     for path in sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()):

@@ -1,20 +1,75 @@
-"""One recorded run of an agent, whatever program recorded it: what was said, thought, called and returned, with times and usage."""
+"""One recorded run of an agent, whatever program recorded it: messages, thoughts, calls and results, with times and usage.
+
+Beside the record: commands and claims that stand in the text of the model's answers (fenced commands, blocks of explored code), and the
+folders of a shell as a log states them after each command.
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
-from context_bench.transcripts.folders import folder_before
+from context_bench.shell.repo import FilesByPath
+from context_bench.transcripts.format import Source, mapping, parsed, texts
 from context_bench.transcripts.session import SessionRequest
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.trace import Event
-from context_bench.transcripts.values import mapping, parsed
+from context_bench.transcripts.trace import Event, Ranges
+
+_MOVING = re.compile(r"\b(?:cd|pushd|popd)\b")
+_CONTAINER = re.compile(r"/testbed(?=/|$)|/workspace/[^/]+(?=/|$)")
+
+
+def folder_before(command: str, after: str) -> str | None:
+    """The folder a command began in that ended in `after`; `None` where it cannot be told, as after `cd` to an absolute path."""
+    if not _MOVING.search(command):
+        return after
+    try:
+        from context_bench.shell import read_shell
+
+        moved = read_shell(command, "", None).new_cwd
+    except ImportError:
+        return None
+    if moved.startswith("/"):
+        return None
+    return after.removesuffix("/" + moved) if moved and after.endswith("/" + moved) else None if moved else after
+
+
+def root_among(folders: Iterable[str], repo: FilesByPath | None, *, begun: bool) -> str | None:
+    """The folder of the repository, by the folders that a shell was in; `begun`: the one it began in is among them.
+
+    With its files: the one from which most of them are folders of the repository. Without: the usual places of containers, else what all
+    have in common; one folder that the agent went to tells nothing.
+    """
+    seen = list(dict.fromkeys(posixpath.normpath(folder) for folder in folders if folder.startswith("/")))
+    if repo is not None:
+        from context_bench.shell.files import tree_of
+
+        inside = tree_of(repo).dirs
+        found: dict[str, int] = {}
+        for base in {parent for folder in seen for parent in _parents(folder)}:
+            below = [folder[len(base) + 1 :] for folder in seen if folder == base or folder.startswith(base + "/")]
+            if any(below) and all(path in inside for path in below):
+                found[base] = len(below)
+        if found:
+            return min(found, key=lambda base: (-found[base], len(base)))
+    usual = {hit[0] for folder in seen if (hit := _CONTAINER.match(folder))}
+    if len(usual) == 1:
+        return usual.pop()
+    return (posixpath.commonpath(seen) if len(seen) > 1 or (begun and seen) else "/").rstrip("/") or None
+
+
+def _parents(folder: str) -> list[str]:
+    """A folder and those above it, but the top."""
+    parts = folder.split("/")
+    return ["/".join(parts[:count]) for count in range(2, len(parts) + 1)]
+
 
 #: Stands for a prompt that the log does not hold.
 NO_PROMPT = "(The prompt was not recorded.)"
@@ -64,7 +119,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Message:
-    """What one side said. `made`: the model made it in this run, in answer to a request. `ident`: what the log calls it.
+    """A message of one side. `made`: the model made it in this run, in answer to a request. `ident`: its id in the log.
 
     `content`: text or chat parts. `thoughts` is what the model thought first, `seal` the provider's signature of it. `calls` are the
     model's, each with the result it was given; `acts` what the program did besides (files put into the chat, edits taken from the text).
@@ -193,7 +248,7 @@ class Transcript:
 
     @property
     def closed(self) -> bool:
-        """Whether so many contexts were told apart that no more are."""
+        """True if so many contexts were told apart that no more are."""
         return len(self.contexts) >= _MOST_CONTEXTS
 
     def restart(self, carried: list[Message]) -> None:
@@ -265,7 +320,7 @@ class Transcript:
         self.skipped[reason[:80]] += 1
 
     def values_of(self, path: Path) -> Iterator[Any]:
-        """What stands in one file of a folder that is a run; what of it could not be read is counted, and never ends the run."""
+        """Values of one file of a folder that is a run. Values that cannot be read are counted and never end the run."""
         source = Source(path)
         try:
             yield from source.values()
@@ -275,7 +330,7 @@ class Transcript:
 
     @property
     def filled(self) -> bool:
-        """Whether there is anything of a run in it."""
+        """True if there is anything of a run in it."""
         return bool(self.calls or self.events or self.final or self.patch or self.usage or self.turns or self.opened)
 
 
@@ -306,3 +361,54 @@ def log_calls(one: Transcript) -> None:
             costs.append(message.cost)
     one.usage = usage or one.usage
     one.cost = one.cost if one.cost is not None else sum(costs) if costs else None
+
+
+FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```", re.S)
+_EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)
+_FINAL = re.compile(r"<PATCH_CONTEXT>(.*?)</PATCH_CONTEXT>", re.S | re.I)
+_SUBMIT = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
+_SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]*-[ \t]*(\d{1,9})", re.I)
+
+
+def claim(
+    path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False, named: bool = True
+) -> Event:
+    """Make the event of a read that a prediction, or the agent about itself, claims. `named`: see `Event`."""
+    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols, named=named)
+
+
+def spans(block: str, step: int, tool: str) -> list[Event]:
+    """Claims in a block of `File:` and `Lines: a-b`."""
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for hit in _SPAN.finditer(block):
+        lines.setdefault(hit[1], []).append((int(hit[2]), int(hit[3])))
+    return [claim(path, tuple(found), step, tool) for path, found in lines.items()]
+
+
+def fenced(said: str) -> list[str]:
+    """The command that an answer in plain text gives: its first fenced block, if it has one."""
+    return FENCE.findall(said)[:1]
+
+
+def tool_of(command: Any) -> str:
+    """`submit` for the command that hands the work in, which reads nothing, else `bash`."""
+    return "submit" if isinstance(command, str) and any(mark in command for mark in _SUBMIT) else "bash"
+
+
+def observation(content: str, extra: Mapping[str, Any]) -> tuple[str, int | None, bool]:
+    """Of what the agent was shown: the command's output, its exit code if that is told, and whether the middle was cut out."""
+    told, code = parsed(content), whole(extra.get("returncode"))
+    if isinstance(told, Mapping) and ("output" in told or "output_head" in told):
+        code = whole(told.get("returncode")) if code is None else code
+        return texts(told.get("output", told.get("output_head"))) or "", code, "output_head" in told
+    if "raw_output" in extra and "<output_head>" not in content and "elided" not in content:
+        return texts(extra.get("raw_output")) or "", code, False
+    return content, code, False
+
+
+def claims(said: str, one: Transcript) -> None:
+    """Note what the agent says of itself in an answer: blocks that it explores, and the last context it names for its patch."""
+    for block in _EXPLORE.findall(said):
+        one.events += spans(block, len(one.calls) + 1, "explore_context")
+    if blocks := _FINAL.findall(said):
+        one.final = spans(blocks[-1], 1, "PATCH_CONTEXT")

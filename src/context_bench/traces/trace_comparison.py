@@ -52,7 +52,7 @@ class Solved:
 
 @dataclass
 class TraceComparison:
-    """What `compare_traces` found. `only_a`, `only_b`: scored instances that the other set lacks."""
+    """Result of `compare_traces`. `only_a`, `only_b`: scored instances that the other set lacks."""
 
     a: str
     b: str
@@ -168,7 +168,7 @@ def figures_of(row: TraceRow) -> dict[str, float]:
 
 
 def _read(rows: Rows) -> Iterable[TraceRow]:
-    from context_bench.traces.running import read_rows
+    from context_bench.traces.row_file import read_rows
 
     return read_rows(rows, course=False) if isinstance(rows, str | Path) else rows
 
