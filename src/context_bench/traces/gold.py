@@ -233,7 +233,7 @@ class GoldSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class ContentDrift:
     """Gold whose text is not at its lines. `moved`: the first line it is found at instead (`None`: nowhere, or in several places)."""
 
     file: str
@@ -281,7 +281,7 @@ def id_forms(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(forms))
 
 
-def content_drift(gold: Gold, repo: Repo) -> list[Drift]:
+def content_drift(gold: Gold, repo: Repo) -> list[ContentDrift]:
     """The items of gold whose text is known and is not what the repository has at their lines; line ends and blanks at line ends do not
     count.
     """
@@ -290,14 +290,14 @@ def content_drift(gold: Gold, repo: Repo) -> list[Drift]:
     ]
 
 
-def _drift(item: GoldItem, data: bytes | None) -> Drift | None:
+def _drift(item: GoldItem, data: bytes | None) -> ContentDrift | None:
     wanted = [line.rstrip() for line in (item.content or "").strip("\r\n").split("\n")]
     lines = [] if data is None else [line.rstrip() for line in data.decode("utf-8", "replace").split("\n")]
     there = lines[max(0, item.first - 1) : item.last]
     if _trimmed(there) == _trimmed(wanted):
         return None
     places = [n for n in range(len(lines) - len(wanted) + 1) if lines[n] == wanted[0] and lines[n : n + len(wanted)] == wanted]
-    return Drift(item.file, item.first, item.last, places[0] + 1 if len(places) == 1 else None)
+    return ContentDrift(item.file, item.first, item.last, places[0] + 1 if len(places) == 1 else None)
 
 
 def _trimmed(lines: list[str]) -> list[str]:

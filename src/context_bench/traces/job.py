@@ -95,7 +95,7 @@ def _stamps(folder: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TraceItem:
     """A file of one or more runs, or a folder that is one run. `run`: the label of its set; `within`: the folder it was found in."""
 
     run: str
@@ -103,27 +103,27 @@ class Unit:
     within: str | None = None
 
 
-class Job:
+class ScoringJob:
     """All that a process needs to score files."""
 
     def __init__(self, settings: Settings, golds: GoldSet) -> None:
         self.settings, self.golds = settings, golds
         self.sha = settings.sha(golds)
         self.repos = Repositories(settings.repos, cache=Path(settings.cache) if settings.cache else None)
-        self._keys: dict[Unit, str] = {}
+        self._keys: dict[TraceItem, str] = {}
 
-    def key(self, unit: Unit) -> str:
+    def key(self, unit: TraceItem) -> str:
         """A hash of everything the rows of a file depend on."""
         if unit not in self._keys:
             parts = f"{self.sha}\0{unit.run}\0{Path(unit.path).name}\0{Path(unit.path).parent.name}\0{content_sha(Path(unit.path))}"
             self._keys[unit] = hashlib.sha256(parts.encode("utf-8", "backslashreplace")).hexdigest()[:24]
         return self._keys[unit]
 
-    def learn(self, unit: Unit, key: str) -> None:
+    def learn(self, unit: TraceItem, key: str) -> None:
         """Take a key that another process made."""
         self._keys[unit] = key
 
-    def rows(self, unit: Unit, known: Collection[tuple[str, str]] = ()) -> Iterator[TraceRow]:
+    def rows(self, unit: TraceItem, known: Collection[tuple[str, str]] = ()) -> Iterator[TraceRow]:
         """The rows of one file; those whose instance and trace are `known` already are passed over."""
         key = self.key(unit)
         path = Path(unit.path)

@@ -18,7 +18,7 @@ import orjson
 
 from context_bench.core.errors import BadInput
 from context_bench.traces.gold import Gold, GoldSet
-from context_bench.traces.job import Job, Unit
+from context_bench.traces.job import ScoringJob, TraceItem
 from context_bench.traces.rows import Status, TraceRow
 from context_bench.transcripts.trace import utf8_clean
 
@@ -92,7 +92,7 @@ DONE = "rows.done"
 StatusOf = Callable[[str, Gold], Status]
 
 
-class Known(NamedTuple):
+class RowFacts(NamedTuple):
     """The facts about a row that is kept as bytes."""
 
     run: str
@@ -108,14 +108,14 @@ class _Place:
 
     __slots__ = ("attempt", "key", "length", "start", "who")
 
-    def __init__(self, row: TraceRow | Known, start: int, length: int) -> None:
+    def __init__(self, row: TraceRow | RowFacts, start: int, length: int) -> None:
         self.key, self.who, self.attempt, self.start, self.length = row.key, (row.run, row.instance_id), row.attempt, start, length
 
 
-class Kept:
+class KeptRows:
     """Rows that an earlier run left in the file, without those that are not asked for now."""
 
-    def __init__(self, path: Path, job: Job, found: Sequence[Unit], fresh: bool, status: StatusOf | None) -> None:
+    def __init__(self, path: Path, job: ScoringJob, found: Sequence[TraceItem], fresh: bool, status: StatusOf | None) -> None:
         self.done: set[str] = set()
         self.known: dict[str, set[tuple[str, str]]] = {}
         self.seen: list[tuple[str, str]] = []
@@ -167,14 +167,14 @@ class Sink:
             row.status = self._status(row.run, gold)
         self._write(row, line_of(row))
 
-    def take(self, row: Known, line: bytes) -> None:
+    def take(self, row: RowFacts, line: bytes) -> None:
         """A row that another process made; it is read again only where its status is to be told."""
         if self._status is not None and row.gold_sha:
             self.add(TraceRow.from_json(orjson.loads(line)))
         else:
             self._write(row, line)
 
-    def _write(self, row: TraceRow | Known, line: bytes) -> None:
+    def _write(self, row: TraceRow | RowFacts, line: bytes) -> None:
         self.index.append(_Place(row, self._rows.tell(), self._rows.write(line)))
         self._result.made += 1
         self.counts[row.run] = self.counts.get(row.run, 0) + 1
@@ -184,7 +184,7 @@ class Sink:
         for run, name in pairs:
             self._result.seen.setdefault(run, set()).add(name)
 
-    def finished(self, unit: Unit, key: str, fault: str | None) -> None:
+    def finished(self, unit: TraceItem, key: str, fault: str | None) -> None:
         """All rows of a file are written."""
         self._rows.flush()
         if fault is not None:

@@ -281,7 +281,7 @@ _PLAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class FigureMean:
     """A figure over tasks. `n`: tasks that have it; `missing`: those that do not. No interval below 6 repositories."""
 
     value: float | None
@@ -300,7 +300,7 @@ class Mean:
 class Means:
     """`figures["macro.coverage.line"]` and the like; `errors`: rows without any figures, by reason, which are in none of them."""
 
-    figures: dict[str, Mean]
+    figures: dict[str, FigureMean]
     rows: int
     errors: dict[str, int]
 
@@ -315,7 +315,7 @@ def means(scores: Sequence[Score], repos: Sequence[str] | None = None, *, confid
             errors[one.error] = errors.get(one.error, 0) + 1
     kept = [(one, repos[n] if repos is not None else n) for n, one in enumerate(scores) if not one.error]
     rows, clusters = [one for one, _ in kept], [cluster for _, cluster in kept]
-    figures: dict[str, Mean] = {}
+    figures: dict[str, FigureMean] = {}
     for name in LEVELS:
         for label, of in _PER_TASK.items():
             figures[f"macro.{label}.{name}"] = _mean([of(one, name) for one in rows], clusters, confidence)
@@ -361,28 +361,28 @@ _PER_TASK: Mapping[str, Callable[[Score, str], float | None]] = {
 }
 
 
-def _mean(values: Sequence[float | None], clusters: Sequence[Any], confidence: float) -> Mean:
+def _mean(values: Sequence[float | None], clusters: Sequence[Any], confidence: float) -> FigureMean:
     known = [(value, cluster) for value, cluster in zip(values, clusters, strict=True) if value is not None]
     missing = len(values) - len(known)
     if not known:
-        return Mean(None, missing=missing)
+        return FigureMean(None, missing=missing)
     numbers, groups = [value for value, _ in known], [cluster for _, cluster in known]
     count = len(set(groups))
     value = sum(numbers) / len(numbers)
     if count < MIN_CLUSTERS:
-        return Mean(value, n=len(known), missing=missing, clusters=count)
+        return FigureMean(value, n=len(known), missing=missing, clusters=count)
     low, high = bounded(numbers, groups, low=min(0.0, *numbers), high=max(1.0, *numbers)).interval(confidence)
-    return Mean(value, low, high, len(known), missing, count)
+    return FigureMean(value, low, high, len(known), missing, count)
 
 
 def _ratios(
     by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int, nothing: float | None
-) -> dict[str, Mean]:
+) -> dict[str, FigureMean]:
     """Coverage and precision over everything read, at every level, from one draw of the clusters.
 
     `nothing`: the figure where the sizes add up to nothing. With sizes below zero (the original's reversed ranges) there is no interval.
     """
-    out: dict[str, Mean] = {}
+    out: dict[str, FigureMean] = {}
     parts: dict[str, tuple[Sequence[Level], str]] = {}
     for name, levels in by_level.items():
         for label, size in (("coverage", "gold_size"), ("precision", "pred_size")):
@@ -390,7 +390,7 @@ def _ratios(
                 parts[f"micro.{label}.{name}"] = levels, size
             else:
                 known = 0 if nothing is None else len(levels)
-                out[f"micro.{label}.{name}"] = Mean(nothing, n=known, missing=len(levels) - known)
+                out[f"micro.{label}.{name}"] = FigureMean(nothing, n=known, missing=len(levels) - known)
     if not parts:
         return out
     import numpy as np
@@ -405,24 +405,24 @@ def _ratios(
         low, high = (max(0.0, found[0]), min(1.0, found[1])) if found else (None, None)
         n = sum(1 for level in levels if getattr(level, size))
         value = sum(level.intersection for level in levels) / sum(getattr(level, size) for level in levels)
-        out[key] = Mean(value, low, high, n, len(levels) - n, count)
+        out[key] = FigureMean(value, low, high, n, len(levels) - n, count)
     return out
 
 
-def _f1s_of_means(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int) -> dict[str, Mean]:
+def _f1s_of_means(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int) -> dict[str, FigureMean]:
     """The harmonic mean of mean coverage and mean precision, at every level, from one draw of the clusters."""
-    out: dict[str, Mean] = {}
+    out: dict[str, FigureMean] = {}
     known: dict[str, Sequence[Level]] = {}
     for name, levels in by_level.items():
         covered = [level.coverage for level in levels if level.coverage is not None]
         precise = [level.precision for level in levels if level.precision is not None]
         if not covered or not precise:
-            out[f"f1_of_means.{name}"] = Mean(None, missing=len(levels))
+            out[f"f1_of_means.{name}"] = FigureMean(None, missing=len(levels))
             continue
         known[name] = levels
         both = sum(1 for level in levels if level.coverage is not None and level.precision is not None)
         value = harmonic(sum(covered) / len(covered), sum(precise) / len(precise))
-        out[f"f1_of_means.{name}"] = Mean(value, n=both, missing=len(levels) - both)
+        out[f"f1_of_means.{name}"] = FigureMean(value, n=both, missing=len(levels) - both)
     if not known:
         return out
     import numpy as np
@@ -440,7 +440,7 @@ def _f1s_of_means(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[An
             coverage, precision = part[:, 0] / part[:, 1], part[:, 2] / part[:, 3]
             f1 = 2 * coverage * precision / np.maximum(coverage + precision, 1e-300)
             low, high = (float(end) for end in np.quantile(f1, [(1 - confidence) / 2, (1 + confidence) / 2]))
-        out[f"f1_of_means.{name}"] = Mean(found.value, low, high, found.n, found.missing, len(sums))
+        out[f"f1_of_means.{name}"] = FigureMean(found.value, low, high, found.n, found.missing, len(sums))
     return out
 
 

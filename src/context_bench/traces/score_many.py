@@ -21,8 +21,8 @@ from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Repo
 from context_bench.traces.coverage import Policy
 from context_bench.traces.gold import Gold, GoldSet, load_gold
-from context_bench.traces.job import Job, OneRepository, Settings, Unit
-from context_bench.traces.row_file import DONE, ROWS, Kept, Known, Sink, StatusOf, TraceResults, bring_into_order, line_of
+from context_bench.traces.job import OneRepository, ScoringJob, Settings, TraceItem
+from context_bench.traces.row_file import DONE, ROWS, KeptRows, RowFacts, Sink, StatusOf, TraceResults, bring_into_order, line_of
 from context_bench.traces.score_one import policy_of
 from context_bench.traces.symbols import Repositories
 from context_bench.transcripts.trace import Trace
@@ -117,7 +117,7 @@ def _golds(gold: str | Path | GoldSet | Iterable[Gold]) -> GoldSet:
     return out
 
 
-def _units(traces: Sources, result: TraceResults) -> Iterator[Unit]:
+def _units(traces: Sources, result: TraceResults) -> Iterator[TraceItem]:
     """The files of every set. What does not exist is an error; what holds no trace is found out later."""
     sets: Mapping[str, Any] = traces if isinstance(traces, Mapping) else {"": traces}
     for run, places in sets.items():
@@ -127,14 +127,14 @@ def _units(traces: Sources, result: TraceResults) -> Iterator[Unit]:
             if not path.exists():
                 raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
             if path.is_dir():
-                yield from (Unit(run, str(one), str(path)) for one in units(path))
+                yield from (TraceItem(run, str(one), str(path)) for one in units(path))
             else:
-                yield Unit(run, str(path))
+                yield TraceItem(run, str(path))
 
 
 def _of_files(
     result: TraceResults,
-    found: Sequence[Unit],
+    found: Sequence[TraceItem],
     settings: Settings,
     status: StatusOf | None,
     fresh: bool,
@@ -142,8 +142,8 @@ def _of_files(
     on_done: Callable[[int, int], None] | None,
 ) -> TraceResults:
     """Keep the rows of an earlier run and score the other files."""
-    job = Job(settings, result.golds)
-    kept = Kept(result.path, job, found, fresh, status)
+    job = ScoringJob(settings, result.golds)
+    kept = KeptRows(result.path, job, found, fresh, status)
     result.reused = kept.rows
     todo = [unit for unit in found if job.key(unit) not in kept.done] if kept.rows or kept.done else found
     with result.path.open("ab") as rows, result.path.with_name(DONE).open("ab") as done:
@@ -161,7 +161,7 @@ def _of_files(
 
 def _of_traces(result: TraceResults, traces: Iterable[Trace], settings: Settings, status: StatusOf | None, repo: Any) -> TraceResults:
     """Traces that are there already: nothing to resume, nothing to read."""
-    job = Job(settings, result.golds)
+    job = ScoringJob(settings, result.golds)
     if repo is not None and not isinstance(repo, Repositories | str | Path | Sequence):
         job.repos = OneRepository(repo)
     elif isinstance(repo, Repositories):
@@ -184,7 +184,7 @@ _WORTH = 16 * 1024 * 1024
 
 
 def work_off(
-    job: Job, todo: Sequence[Unit], kept: Kept, sink: Sink, workers: int | None, on_done: Callable[[int, int], None] | None
+    job: ScoringJob, todo: Sequence[TraceItem], kept: KeptRows, sink: Sink, workers: int | None, on_done: Callable[[int, int], None] | None
 ) -> None:
     """Every file that is to do, in this process or in several; `on_done(files, of)` is told after each."""
     count = _workers(todo, workers)
@@ -206,7 +206,7 @@ def work_off(
         job.repos.close()
 
 
-def _workers(todo: Sequence[Unit], workers: int | None) -> int:
+def _workers(todo: Sequence[TraceItem], workers: int | None) -> int:
     if workers is not None:
         return max(1, min(workers, len(todo)))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -225,34 +225,36 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0][:300]
 
 
-_JOB: Job | None = None
+_JOB: ScoringJob | None = None
 
 
 def _begin(settings: Settings, golds: GoldSet) -> None:
     global _JOB
-    _JOB = Job(settings, golds)
+    _JOB = ScoringJob(settings, golds)
 
 
-_Made = tuple[str, list["Known"], str, str | None]  # file of rows, what the parent must know of each, key, what went wrong
+_Made = tuple[str, list["RowFacts"], str, str | None]  # file of rows, what the parent must know of each, key, what went wrong
 
 
-def _one(unit: Unit, known: Collection[tuple[str, str]], folder: str) -> _Made:
+def _one(unit: TraceItem, known: Collection[tuple[str, str]], folder: str) -> _Made:
     """In a process of its own: the rows of a file into a file, so that they need not fit into memory."""
     assert _JOB is not None  # set when the process began
     fault = None
-    rows: list[Known] = []
+    rows: list[RowFacts] = []
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         try:
             for row in _JOB.rows(unit, known):
-                rows.append(Known(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row))))
+                rows.append(RowFacts(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row))))
         except BadInput as error:
             fault = _first_line(error)
     return file.name, rows, _JOB.key(unit), fault
 
 
-def _in_processes(job: Job, todo: Sequence[Unit], kept: Kept, sink: Sink, count: int, on_done: Callable[[int, int], None] | None) -> None:
+def _in_processes(
+    job: ScoringJob, todo: Sequence[TraceItem], kept: KeptRows, sink: Sink, count: int, on_done: Callable[[int, int], None] | None
+) -> None:
     waiting = iter(todo)
-    running: dict[Future[_Made], Unit] = {}
+    running: dict[Future[_Made], TraceItem] = {}
     finished = 0
     with (
         tempfile.TemporaryDirectory(prefix="context-bench-rows-") as folder,

@@ -251,7 +251,7 @@ def _version(text: Any) -> tuple[int, ...]:
 
 
 def _marked_messages(session: Session) -> int:
-    """Number of messages that this version of the client marks at the end of each request; the latest recorded if the log names no version."""
+    """Number of messages that this client version marks at the end of each request; the latest recorded if the log names none."""
     client = _client_of(_format(session))
     places = client.get("marks") if client and session.meta.get("reconstructed") and session.wire == "anthropic" else None
     if not places:

@@ -26,14 +26,14 @@ Asked = tuple[str | None, Any, Any, str | None]
 
 
 @dataclass(slots=True)
-class Told:
+class ModelInput:
     """Texts that the model was given: instructions, a task, or what its last answer led to."""
 
     parts: list[str]
 
 
 @dataclass(slots=True)
-class Said:
+class ModelOutput:
     """A part of an answer of the model. `calls`: (id, tool, arguments, folder it runs in)."""
 
     text: str
@@ -41,7 +41,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Result:
+class CallOutput:
     """Output of a call."""
 
     ident: str | None
@@ -49,13 +49,13 @@ class Result:
     failed: bool | None = None
 
 
-Spoken = Told | Said | Result
+Spoken = ModelInput | ModelOutput | CallOutput
 
 
 def spoken(wire: str, item: Any) -> Iterator[Spoken]:
     """Parts of one item of a conversation; an item of a kind that does not matter has none."""
     if isinstance(item, str):
-        yield Told([item])
+        yield ModelInput([item])
     elif isinstance(item, Mapping):
         yield from _BY_WIRE[wire](item)
 
@@ -82,11 +82,11 @@ def _chat(message: Mapping[str, Any]) -> Iterator[Spoken]:
     role = message.get("role")
     if role == "assistant":
         calls: list[Asked] = [(text(call["id"]), call["name"], call["arguments"], None) for call in tool_calls_of(message)]
-        yield Said(texts(message.get("content")) or "", calls)
+        yield ModelOutput(texts(message.get("content")) or "", calls)
     elif role in ("tool", "function"):
-        yield Result(text(message.get("tool_call_id")), texts(message.get("content")) or "")
+        yield CallOutput(text(message.get("tool_call_id")), texts(message.get("content")) or "")
     else:
-        yield Told(_parts(message.get("content")))
+        yield ModelInput(_parts(message.get("content")))
 
 
 def _responses(item: Mapping[str, Any]) -> Iterator[Spoken]:
@@ -95,28 +95,28 @@ def _responses(item: Mapping[str, Any]) -> Iterator[Spoken]:
         action = mapping(item.get("action"))
         name = item.get("name") or "local_shell"
         arguments = item.get("arguments", item.get("input", dict(action)))
-        yield Said("", [(text(item.get("call_id")) or text(item.get("id")), name, arguments, text(action.get("working_directory")))])
+        yield ModelOutput("", [(text(item.get("call_id")) or text(item.get("id")), name, arguments, text(action.get("working_directory")))])
     elif kind in _RETURNED:
         given = item.get("output")
         inner = mapping(given)
-        yield Result(text(item.get("call_id")), texts(inner.get("content", inner.get("output")) if inner else given) or "")
+        yield CallOutput(text(item.get("call_id")), texts(inner.get("content", inner.get("output")) if inner else given) or "")
     elif item.get("role") == "assistant":
-        yield Said(texts(item.get("content")) or "")
+        yield ModelOutput(texts(item.get("content")) or "")
     elif "role" in item:
-        yield Told(_parts(item.get("content")))
+        yield ModelInput(_parts(item.get("content")))
 
 
 def _anthropic(message: Mapping[str, Any]) -> Iterator[Spoken]:
     blocks = [mapping(block) for block in sequence(message.get("content"))]
     if message.get("role") == "assistant":
         calls: list[Asked] = [(text(b.get("id")), b.get("name"), b.get("input"), None) for b in blocks if b.get("type") in _USES]
-        yield Said("\n".join(_parts(message.get("content"))), calls)
+        yield ModelOutput("\n".join(_parts(message.get("content"))), calls)
         return
     for block in blocks:
         if block.get("type") in _RESULTS:
-            yield Result(text(block.get("tool_use_id")), texts(block.get("content")) or "", True if block.get("is_error") else None)
+            yield CallOutput(text(block.get("tool_use_id")), texts(block.get("content")) or "", True if block.get("is_error") else None)
     if parts := _parts(message.get("content")):
-        yield Told(parts)
+        yield ModelInput(parts)
 
 
 def _parts(content: Any) -> list[str]:
@@ -154,7 +154,7 @@ def items_of(line: Logged) -> list[Any]:
 
 
 @dataclass
-class Talk:
+class Dialogue:
     """One conversation, fed request by request.
 
     `waiting`: calls of replies that no request has repeated yet. `known`: ids and texts of answers that were taken. `before`: the items of
@@ -191,10 +191,10 @@ class Talk:
         one.billed(logged.usage)
         one.model = one.model or logged.model or text(logged.body.get("model"))
 
-    def _heard(self, part: Told | Said | Result, t: float | None, text_mode: bool, *, again: bool) -> None:
-        if isinstance(part, Said):
+    def _heard(self, part: ModelInput | ModelOutput | CallOutput, t: float | None, text_mode: bool, *, again: bool) -> None:
+        if isinstance(part, ModelOutput):
             self._said(part, t, text_mode, again)
-        elif isinstance(part, Result):
+        elif isinstance(part, CallOutput):
             call = self.one.find(part.ident)
             if call is not None:
                 if not call.answered and (told := _SHELL_FOLDER.search(part.content[-2000:])):
@@ -208,7 +208,7 @@ class Talk:
             self.plain.answer(output, exit_code=code)
             self.plain = None
 
-    def _said(self, said: Said, t: float | None, text_mode: bool, again: bool) -> None:
+    def _said(self, said: ModelOutput, t: float | None, text_mode: bool, again: bool) -> None:
         """An answer, or a part of it: from a reply, or (`again`) as a request repeats it."""
         self.plain = None
         for ident, name, arguments, folder in said.calls:
@@ -252,7 +252,7 @@ class Talk:
         one.agent = next((name for start, name in _AGENTS if told.startswith(start)), "") or told.partition("/")[0][:40] or one.agent
         parts = [*instructions(line.wire, line.body)]
         for item in items[:4]:
-            parts += [part for one in spoken(line.wire, item) if isinstance(one, Told) for part in one.parts]
+            parts += [part for one in spoken(line.wire, item) if isinstance(one, ModelInput) for part in one.parts]
         tools = [str(mapping(mapping(tool).get("function") or tool).get("description") or "") for tool in sequence(line.body.get("tools"))]
         one.cwd = next((hit[1].rstrip(".") for part in parts if (hit := _FOLDER.search(part))), None)
         if one.agent == "codex" or any(_FRESH.search(part) for part in (*parts, *tools)):

@@ -1,6 +1,6 @@
 """Log files and their formats. A format is one value: a name, a way to recognise it, and a reader that makes transcripts of a file.
 
-`Source` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not JSON are counted; none
+`LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not JSON are counted; none
 raises. The small functions read values as logs write them: a text, an object or a list; anything else is `None`, or empty.
 """
 
@@ -31,7 +31,7 @@ Place = tuple[int, int]  # of a value in its file: offset and length of its line
 
 
 @dataclass
-class Source:
+class LogSource:
     """A log file. `skipped` counts what was passed over since the last `fresh()`, by reason."""
 
     path: Path
@@ -165,7 +165,7 @@ T = TypeVar("T")
 class Peek:
     """Evidence of a file's format: its first bytes, and its first JSON values, which are read when they are asked for."""
 
-    source: Source
+    source: LogSource
     start: bytes = b""
     _sample: list[Any] | None = field(default=None, repr=False)
 
@@ -188,7 +188,7 @@ class Peek:
         return value if isinstance(value, dict) else {}
 
 
-def peek_at(source: Source) -> Peek:
+def peek_at(source: LogSource) -> Peek:
     """The beginning of a file. `BadInput` if it cannot be read."""
     try:
         with source.path.open("rb") as file:
@@ -210,10 +210,10 @@ class Format(Generic[T]):
     name: str
     rank: int
     sniff: Callable[[Peek], bool]
-    read: Callable[[Source], T]
+    read: Callable[[LogSource], T]
     conversation: bool = False
     calls: bool = True
-    beside: Callable[[Source], T] | None = None
+    beside: Callable[[LogSource], T] | None = None
     is_beside: Callable[[Path], bool] | None = None
     is_part: Callable[[Path], bool] | None = None
     of_folder: Callable[[Path], Any] | None = None

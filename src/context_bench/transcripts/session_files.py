@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.format import CALLS, ENDINGS, Format, Source, format_of, is_note, peek_at, sample_text
+from context_bench.transcripts.format import CALLS, ENDINGS, Format, LogSource, format_of, is_note, peek_at, sample_text
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, conversation, reconstructed
@@ -184,15 +184,15 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
     """The recorded pairs in a file: what a compressor was given, and what it made of it. Raises `BadInput` for any other file."""
     from context_bench.transcripts.formats import pairs
 
-    peek = peek_at(Source(Path(path)))
+    peek = peek_at(LogSource(Path(path)))
     if not pairs.sniff(peek):
         raise BadInput(f"{path}: no recorded pairs: {sample_text(peek.sample)}; expected objects with 'original' and 'compressed'")
     return pairs.pairs(peek.source)
 
 
-def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Read, Source]:
+def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Read, LogSource]:
     """A file, and its format among those that are wanted. `BadInput` for a file of none."""
-    peek = peek_at(Source(path))
+    peek = peek_at(LogSource(path))
     tried = {name: one for name, one in formats().items() if wanted(one)}
     found = format_of(peek, tried.values())
     if found is None:
@@ -242,7 +242,7 @@ def _file(path: Path, agents: bool) -> Iterator[Session]:
     return _sessions(found, source)
 
 
-def _sessions(found: Read, source: Source) -> Iterator[Session]:
+def _sessions(found: Read, source: LogSource) -> Iterator[Session]:
     """The sessions of a file: one for every run in it that the model answered in, those of sub-agents included."""
     number = 0
     for one in found.read(source):

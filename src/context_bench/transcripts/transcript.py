@@ -18,7 +18,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.format import Source, mapping, parsed, texts
+from context_bench.transcripts.format import LogSource, mapping, parsed, texts
 from context_bench.transcripts.session import SessionRequest
 from context_bench.transcripts.trace import Event, Ranges
 
@@ -321,7 +321,7 @@ class Transcript:
 
     def values_of(self, path: Path) -> Iterator[Any]:
         """Values of one file of a folder that is a run. Values that cannot be read are counted and never end the run."""
-        source = Source(path)
+        source = LogSource(path)
         try:
             yield from source.values()
         except BadInput:

@@ -26,7 +26,7 @@ from context_bench.traces.gold import Gold
 Figures = dict[str, float | None]  # by level
 
 
-class Reading:
+class StepReading:
     """Everything read so far, and how much reading that took."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Curve:
     """Coverage after each step, kept up to date by what the step changed."""
 
     def __init__(self, wanted: Cover, policy: Policy) -> None:
-        self.reading = Reading()
+        self.reading = StepReading()
         self._wanted, self._policy = wanted, policy
         self._wanted_sizes = dict(zip(LEVELS, wanted.sizes(), strict=True))
         self._sums = dict.fromkeys(LEVELS, 0.0)
@@ -97,7 +97,7 @@ def _count_again(hits: dict[str, int], changed: Mapping[str, Ranges], read: Mapp
 
 def redundancy_after_edits(covers: Sequence[Cover], steps: Sequence[Selection], surveyor: Surveyor, policy: Policy) -> Figures:
     """Redundancy where reading a file again after it was edited is no waste: what was read of it is forgotten at the edit."""
-    reading = Reading()
+    reading = StepReading()
     for cover in _by_version(covers, steps, surveyor):
         reading.add(cover)
     return reading.redundancy(policy)

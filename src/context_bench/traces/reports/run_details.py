@@ -20,12 +20,12 @@ from context_bench.reports.page import MISSING, Cell, Column, Figure, Table
 from context_bench.reports.table import drawn, packed
 from context_bench.reports.text import visible
 from context_bench.traces.coverage import LEVELS
-from context_bench.traces.reports.views import LEVEL_NAMES, Curve, Map, evidence, file_map, in_order, kind_of, ranges_text, run_curve
+from context_bench.traces.reports.views import LEVEL_NAMES, DrawnCurve, Map, evidence, file_map, in_order, kind_of, ranges_text, run_curve
 from context_bench.traces.rows import CallView, StepView, TraceRow
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DetailLimits:
     """Limits on the details that are shown of a run."""
 
     steps: int = 400
@@ -34,7 +34,7 @@ class Limits:
     calls: int = 12  # files of one step
 
     @classmethod
-    def of(cls, room: int) -> Limits:
+    def of(cls, room: int) -> DetailLimits:
         """As much as goes into about that many bytes."""
         return cls(
             max(8, min(400, room // 1000)), max(3, min(40, room // 3300)), max(6, min(200, room // 1000)), max(3, min(12, room // 3300))
@@ -65,13 +65,13 @@ class StepLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunDetails:
     """All of it."""
 
     facts: list[tuple[str, str]]
     warnings: list[str]
     levels: Table | None
-    curve: Curve | None
+    curve: DrawnCurve | None
     missed: list[tuple[str, str, int]]
     missed_left: int
     maps: list[Map]
@@ -81,12 +81,12 @@ class Run:
     guessed: float | None
 
 
-def run_view(row: TraceRow, limits: Limits) -> Run:
+def run_view(row: TraceRow, limits: DetailLimits) -> RunDetails:
     """Details of a run as they are shown."""
     missed = sorted(row.missed.items(), key=lambda item: (-size(item[1]), item[0]))
     maps = [made for path, one in in_order(row) if (made := file_map(path, one)) is not None]
     kept = kept_steps(row.steps, limits.steps)
-    return Run(
+    return RunDetails(
         facts(row),
         warnings(row),
         levels(row),

@@ -18,7 +18,7 @@ from context_bench.core.spans import size
 from context_bench.reports.html import environment, policy, template_text
 from context_bench.reports.page import Section
 from context_bench.reports.text import script_json, visible
-from context_bench.traces.reports.run_details import Limits, run_view
+from context_bench.traces.reports.run_details import DetailLimits, run_view
 from context_bench.traces.reports.sections import page_of
 from context_bench.traces.reports.trace_summary import TraceSummary, about, summarise
 from context_bench.traces.reports.trace_tables import problems, tells_missed
@@ -106,7 +106,7 @@ class _Runs:
         self.seen = 0
         self._left = DETAIL_BYTES
         self._cut = False
-        self._limits = Limits.of(max(LEAST_ROOM, DETAIL_BYTES // max(1, len(known))))
+        self._limits = DetailLimits.of(max(LEAST_ROOM, DETAIL_BYTES // max(1, len(known))))
         most = DETAIL_BYTES // LEAST_ROOM
         self._chosen = {_key(row) for row in nsmallest(most, known, key=_coverage)} if len(known) > most else None
         self._template = environment().get_template("trace_run.html.j2")

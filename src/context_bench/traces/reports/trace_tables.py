@@ -10,7 +10,7 @@ from context_bench.reports.page import Cell, Column, Figure, Section, Sentence, 
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES
 from context_bench.traces.reports.views import ABOUT, KNOWN_FROM, LEVEL_NAMES, evidence, kind_of, mean_after
-from context_bench.traces.rows import Mean, Means, TraceRow, means
+from context_bench.traces.rows import FigureMean, Means, TraceRow, means
 
 Sets = Mapping[str, Sequence[TraceRow]]
 _QUARTERS = (0.25, 0.5, 0.75)
@@ -51,7 +51,7 @@ def figures(rows: Sequence[TraceRow]) -> Means:
     return means([row.score for row in scored if row.score is not None], [row.repo or row.instance_id for row in scored])
 
 
-def figure(mean: Mean | None) -> Figure | None:
+def figure(mean: FigureMean | None) -> Figure | None:
     """A cell with its interval."""
     return None if mean is None or mean.value is None else Figure(mean.value, "score", mean.low, mean.high)
 
@@ -87,7 +87,7 @@ def _levels(
     used = [
         each
         for each in kinds
-        if any(one.figures.get(f"{each[0]}.{level}", Mean(None)).value is not None for one in found.values() for level in LEVELS)
+        if any(one.figures.get(f"{each[0]}.{level}", FigureMean(None)).value is not None for one in found.values() for level in LEVELS)
     ]
     if not used:
         return None
@@ -229,7 +229,7 @@ def sentence(label: str, rows: Sequence[TraceRow], found: Means, solved: Solving
     return Sentence(label, label, first, "bad" if guessed is not None and guessed >= 0.5 else "neutral")
 
 
-def _figure_text(mean: Mean | None) -> str:
+def _figure_text(mean: FigureMean | None) -> str:
     shown = figure(mean)
     return shown.text if shown else "—"
 

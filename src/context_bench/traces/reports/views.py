@@ -24,7 +24,7 @@ _STEPS = (1, 2, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LineBar:
     """One bar. `marks`: (class of the style sheet, path in units of lines × lanes)."""
 
     label: str
@@ -46,7 +46,7 @@ class Map:
 
     path: str
     told: str
-    lanes: list[Lane]
+    lanes: list[LineBar]
     ticks: list[Tick]
     extent: int
     known: bool
@@ -58,12 +58,12 @@ def file_map(path: str, one: FileMap) -> Map | None:
     extent = max([one.lines or 0, *(last for ranges in kinds for _, last in ranges)])
     if not extent or not any(kinds):
         return None
-    lanes: list[Lane] = []
+    lanes: list[LineBar] = []
 
     def lane(label: str, *marks: tuple[str, Ranges]) -> None:
         drawn = [(name, _path(ranges, len(lanes), extent)) for name, ranges in marks if ranges]
         if drawn:
-            lanes.append(Lane(label, drawn))
+            lanes.append(LineBar(label, drawn))
 
     lane("gold", ("add", one.add), ("init", one.init))
     lane("missed", ("missed", one.missed))
@@ -135,7 +135,7 @@ _MOST_EDITS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class DrawnCurve:
     """One run. `lines`: (level, path in units of steps × percent). `edits`: steps (x) after which files were changed."""
 
     steps: int
@@ -145,7 +145,7 @@ class Curve:
     label: str
 
 
-def run_curve(row: TraceRow) -> Curve | None:
+def run_curve(row: TraceRow) -> DrawnCurve | None:
     """The course of one run; `None` where it was not scored or had no step."""
     if row.score is None or not row.score.steps:
         return None
@@ -156,7 +156,7 @@ def run_curve(row: TraceRow) -> Curve | None:
         return None
     ends = ", ".join(f"{level} {steps[-1].get(level) or 0.0:.2f}" for level, _ in known)
     label = f"Coverage of the gold after each of {len(steps):,} steps; at the end: {ends}"
-    return Curve(len(steps), known, _edits(row.steps, len(steps)), _ticks(len(steps)), label)
+    return DrawnCurve(len(steps), known, _edits(row.steps, len(steps)), _ticks(len(steps)), label)
 
 
 def _stairs(values: Sequence[float | None]) -> str:
@@ -267,7 +267,7 @@ def kind_of(provenance: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ReadEvidence:
     """Numbers of reads by evidence; edits are not reads."""
 
     counts: dict[str, int]
@@ -292,7 +292,7 @@ class Evidence:
         return sum(count for name, count in self.counts.items() if kind_of(name) == kind)
 
 
-def evidence(rows: Iterable[TraceRow]) -> Evidence:
+def evidence(rows: Iterable[TraceRow]) -> ReadEvidence:
     """Count the reads of these runs by provenance, the most reliable first."""
     totals: dict[str, int] = {}
     for row in rows:
@@ -301,4 +301,6 @@ def evidence(rows: Iterable[TraceRow]) -> Evidence:
             if name != "edit" and isinstance(count, int):
                 totals[name] = totals.get(name, 0) + count
     order = list(KNOWN_FROM)
-    return Evidence({name: totals[name] for name in sorted(totals, key=lambda name: (order.index(name) if name in order else 99, name))})
+    return ReadEvidence(
+        {name: totals[name] for name in sorted(totals, key=lambda name: (order.index(name) if name in order else 99, name))}
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
-from context_bench.transcripts.format import Format, Source, format_of, formats_in, peek_at, sample_text
+from context_bench.transcripts.format import Format, LogSource, format_of, formats_in, peek_at, sample_text
 from context_bench.transcripts.inspect_files import is_archive
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -100,7 +100,7 @@ def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # n
     place, known = Path(path), formats()
     if format is not None and format not in known:
         raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(known)}")
-    peek = peek_at(Source(place))
+    peek = peek_at(LogSource(place))
     if is_archive(peek.start) and format not in (None, "inspect"):
         raise BadInput(f"{place} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
     found = known[format] if format is not None else format_of(peek, known.values())

@@ -20,7 +20,7 @@ from context_bench.transcripts.answers.answer_files import (
     texts,
     trial_of,
 )
-from context_bench.transcripts.format import Format, Peek, Source, text
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 from context_bench.transcripts.inspect_files import is_archive, is_document, log_of, resolved
 
 SOURCE = "inspect"
@@ -34,7 +34,7 @@ def sniff(peek: Peek) -> bool:
     return is_archive(peek.start) or is_document(peek.first)
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers of a log in either form; also of an archive whose run crashed before its header was written. Raises `BadInput`."""
     header, samples = log_of(source)
     about = header.get("eval")

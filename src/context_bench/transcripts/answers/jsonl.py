@@ -22,7 +22,7 @@ from context_bench.transcripts.answers.answer_files import (
     texts,
     trial_of,
 )
-from context_bench.transcripts.format import Format, Peek, Source, text
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 
 SOURCE = "jsonl"
 _ANSWERED = ("response", "error", "errors", "output")
@@ -43,14 +43,14 @@ def sniff(peek: Peek) -> bool:
     return any(key in peek.first for key in ("response", "error", "errors"))
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers in a file of JSON lines."""
     log = AnswerLog(SOURCE, iter(()))
     log.answers = _answers(log, source)
     return log
 
 
-def _answers(log: AnswerLog, source: Source) -> Iterator[RecordedAnswer]:
+def _answers(log: AnswerLog, source: LogSource) -> Iterator[RecordedAnswer]:
     skipped: Counter[str] = Counter()
     positions: dict[str, int] = {}
     for value in source.values():

@@ -24,7 +24,7 @@ from context_bench.transcripts.answers.answer_files import (
     id_of,
     texts,
 )
-from context_bench.transcripts.format import Format, Peek, Place, Source, text
+from context_bench.transcripts.format import Format, LogSource, Peek, Place, text
 
 SOURCE = "lm_eval"
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
@@ -42,7 +42,7 @@ def sniff(peek: Peek) -> bool:
     return "doc" in first and ("resps" in first or "filtered_resps" in first)
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers in a file of samples. Filters of one document become scores of one answer; repeats become trials."""
     named = _NAME.fullmatch(source.path.stem)
     task = named["task"] if named else source.path.stem
@@ -63,7 +63,7 @@ def _results(path: Path, date: str | None) -> dict[str, Any]:
     if date is None or not beside.is_file():
         return {}
     try:
-        found = next(Source(beside).values(), None)
+        found = next(LogSource(beside).values(), None)
     except BadInput:
         return {}
     return found if isinstance(found, dict) else {}
@@ -75,7 +75,7 @@ def _folder(path: Path) -> str | None:
     return name.replace("__", "/") if "__" in name.strip("_") else None
 
 
-def _answers(log: AnswerLog, source: Source, task: str, model: str) -> Iterator[RecordedAnswer]:
+def _answers(log: AnswerLog, source: LogSource, task: str, model: str) -> Iterator[RecordedAnswer]:
     places: dict[str, list[Place]] = {}
     for place, value in source.placed():
         if isinstance(value, dict) and ("resps" in value or "filtered_resps" in value):

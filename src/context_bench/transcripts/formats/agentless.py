@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run
 
@@ -28,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     return sum(bool(_STAGE.match(str(key))) for key in first) >= 2 or "6_final_selected_patch" in first
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
     for value in source.values():
         row = mapping(value)

@@ -15,7 +15,7 @@ from typing import Any
 
 from context_bench.core.numbers import MOST, amount, money
 from context_bench.core.records import Usage
-from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
 
 _SEARCH = re.compile(r"^<{5,9} ?SEARCH>?\s*$")
@@ -123,7 +123,7 @@ def sniff(peek: Peek) -> bool:
     return b"\0" not in peek.start[:4096] and _SNIFFED.search(peek.start) is not None
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per start of the program that anything was said in."""
     chat: _Chat | None = None
     seen: dict[str, int] = {}
@@ -142,7 +142,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield chat.one
 
 
-def _lines(source: Source) -> Iterator[str]:
+def _lines(source: LogSource) -> Iterator[str]:
     read = 0
     with source.path.open("rb") as file:
         while line := file.readline(_LONGEST_LINE):

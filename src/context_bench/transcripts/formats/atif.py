@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
 from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run
 
 NAME = "atif"
@@ -18,7 +18,7 @@ def sniff(peek: Peek) -> bool:
     return str(peek.first.get("schema_version", "")).startswith("ATIF-")
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per trajectory; those of sub-agents are part of it, marked."""
     for value in source.values():
         document = mapping(value)

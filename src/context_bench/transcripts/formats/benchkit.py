@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.format import Format, Peek, Source, mapping, parsed, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text
 from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "benchkit"
@@ -22,7 +22,7 @@ def sniff(peek: Peek) -> bool:
     return any(key in mapping(mapping(value).get("metadata")) for value in peek.sample[:20] for key in _KEYS)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
     for row in map(mapping, source.values()):
         meta = mapping(row.get("metadata"))

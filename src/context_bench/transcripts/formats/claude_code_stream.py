@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.core.numbers import money
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats._claude import ClaudeRun
 from context_bench.transcripts.transcript import Transcript
 
@@ -32,7 +32,7 @@ def _is_ours(value: Mapping[str, Any]) -> bool:
     return value.get("type") in ("user", "assistant") and "parent_tool_use_id" in value and isinstance(value.get("message"), Mapping)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The runs of the file, told apart by their session ids, and those of their sub-agents."""
     return from_values(source.values(), source.skip)
 

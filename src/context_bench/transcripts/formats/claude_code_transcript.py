@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek, Source, is_note, mapping, text
+from context_bench.transcripts.format import Format, LogSource, Peek, is_note, mapping, text
 from context_bench.transcripts.formats._claude import ClaudeRun
 from context_bench.transcripts.transcript import Transcript
 
@@ -56,19 +56,19 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session id and sub-agent in the file."""
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
     yield from _finished(runs)
 
 
-def with_helpers(source: Source) -> Iterator[Transcript]:
+def with_helpers(source: LogSource) -> Iterator[Transcript]:
     """The same with the sub-agents' files beside, whose calls are their run's."""
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
     for path in sorted((source.path.with_suffix("") / "subagents").glob("*.jsonl")):
-        other = Source(path, calls_only=source.calls_only)
+        other = LogSource(path, calls_only=source.calls_only)
         _lines(other, runs)
         source.skipped.update(other.skipped)
     yield from _finished(runs)
@@ -88,7 +88,7 @@ def _finished(runs: dict[str, ClaudeRun]) -> Iterator[Transcript]:
         yield from run.transcripts()
 
 
-def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
+def _lines(source: LogSource, runs: dict[str, ClaudeRun]) -> None:
     for value in source.values():
         session = text(mapping(value).get("sessionId"))
         if session is None:

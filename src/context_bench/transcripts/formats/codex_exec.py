@@ -11,7 +11,7 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import whole
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.formats._codex import Items
 from context_bench.transcripts.transcript import Transcript, run
 
@@ -24,7 +24,7 @@ def sniff(peek: Peek) -> bool:
     return any(isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started" for value in peek.sample)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per thread in the file."""
     return from_values(source.values(), source.skip)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.formats._codex import CALLS, MADE, RESULTS, Items
 from context_bench.transcripts.transcript import Transcript, run
 
@@ -41,7 +41,7 @@ def _is_bare(peek: Peek) -> bool:
     return all(value.get("type") in ("message", *MADE, *RESULTS) and "payload" not in value for value in rest)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     rollout: _Rollout | None = None
     for value in source.values():

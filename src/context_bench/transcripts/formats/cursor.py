@@ -8,7 +8,7 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import EDITORS, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "cursor"
@@ -23,7 +23,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session id in the file."""
     runs: dict[str, Transcript] = {}
     models: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment
 from context_bench.core.usage import GEMINI, GEMINI_TOTAL, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "gemini-cli"
@@ -23,7 +23,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     one = run("gemini-cli", None)
     messages: dict[str, Mapping[str, Any]] = {}

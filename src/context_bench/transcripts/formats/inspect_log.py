@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import INSPECT, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.inspect_files import holds_samples, is_document, log_of, resolved
 from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
@@ -19,7 +19,7 @@ def sniff(peek: Peek) -> bool:
     return holds_samples(peek.path) or (is_document(peek.first) and isinstance(peek.first.get("samples"), list))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per sample and epoch."""
     header, samples = log_of(source, source.skip)
     for sample in samples:

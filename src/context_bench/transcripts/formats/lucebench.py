@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek, Source, text
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 from context_bench.transcripts.session import conversation
 from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ChatMessage, call_of, tools_used
@@ -28,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     return str(peek.first.get("schema") or "").startswith(_SCHEMA)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per case."""
     document = next(source.values())
     cases = document.get("cases")

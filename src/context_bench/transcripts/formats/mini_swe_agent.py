@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import FENCE, ToolCall, Transcript, claims, fenced, observation, run, tool_of
 
 NAME = "mini-swe-agent"
@@ -28,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     return any(m.get("role") == "assistant" and FENCE.search(texts(m.get("content")) or "") for m in spoken)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
     for value in source.values():
         document = mapping(value)

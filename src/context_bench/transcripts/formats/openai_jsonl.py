@@ -13,7 +13,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
 from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import reply_message
@@ -28,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     return any(not isinstance(logged(value), str) for value in peek.sample)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The conversations of the file."""
     return transcripts_of(source, NAME, logged)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.format import Format, Peek, Source, mapping
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats._opencode import Told, family_roots, joined, transcript_of
 from context_bench.transcripts.transcript import Transcript
 
@@ -35,7 +35,7 @@ def sniff(peek: Peek) -> bool:
         return _is_opencode(base, peek.path)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """Every session, in the order in which they began, sub-agents' with the one that they helped."""
     with closing(_opened(source.path)) as base:
         infos = {str(info["id"]): info for info in _sessions(base, source)}
@@ -94,7 +94,7 @@ def _columns(base: sqlite3.Connection, path: Path, table: str) -> set[str]:
     return {str(row[1]) for row in _asked(base, path, f"PRAGMA table_info({table})")}
 
 
-def _sessions(base: sqlite3.Connection, source: Source) -> Iterator[dict[str, Any]]:
+def _sessions(base: sqlite3.Connection, source: LogSource) -> Iterator[dict[str, Any]]:
     known = _columns(base, source.path, "session")
     columns = [name for name in _INFO if name in known]
     order = "time_created, id" if "time_created" in known else "id"
@@ -108,7 +108,7 @@ def _sessions(base: sqlite3.Connection, source: Source) -> Iterator[dict[str, An
             source.skip("a session without an id")
 
 
-def _messages(base: sqlite3.Connection, session: str, source: Source) -> Iterator[Told]:
+def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[Told]:
     """A session's messages with their parts, in order."""
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for message, ident, data in _rows(base, source, "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", session):
@@ -120,7 +120,7 @@ def _messages(base: sqlite3.Connection, session: str, source: Source) -> Iterato
         yield {**mapping(data), "id": ident}, parts.pop(str(ident), [])
 
 
-def _rows(base: sqlite3.Connection, source: Source, query: str, session: str) -> Iterator[tuple[Any, Any, Any]]:
+def _rows(base: sqlite3.Connection, source: LogSource, query: str, session: str) -> Iterator[tuple[Any, Any, Any]]:
     """Rows whose last column is JSON; what is too large, or none, is counted."""
     left = _MOST_BYTES
     for number, (first, second, data) in enumerate(_asked(base, source.path, query.replace(" data ", _BOUNDED), session)):

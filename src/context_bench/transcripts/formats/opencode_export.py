@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.format import Format, Peek, Source, mapping
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats._opencode import joined, told, transcript_of
 from context_bench.transcripts.transcript import Transcript
 
@@ -19,12 +19,12 @@ def sniff(peek: Peek) -> bool:
     return all(isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list) for m in messages[:20])
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One session per object, sub-agents' with the one that they helped where both are in the file."""
     yield from joined(_each(source))
 
 
-def _each(source: Source) -> Iterator[Transcript]:
+def _each(source: LogSource) -> Iterator[Transcript]:
     for value in map(mapping, source.values()):
         if isinstance(value.get("info"), dict) and isinstance(value.get("messages"), list):
             yield transcript_of(value["info"], told(value["messages"]), source.skip)

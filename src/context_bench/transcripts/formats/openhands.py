@@ -9,7 +9,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
 from context_bench.core.usage import OPENHANDS, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
 NAME = "openhands"
@@ -50,7 +50,7 @@ def is_part(path: Path) -> bool:
     """True if a file is one of a folder of events: a number for a name, and an event in it."""
     if not _FILE_NAME.fullmatch(path.name) or path.stat().st_size > _EVENT_LIMIT:
         return False
-    return any(_event(mapping(value)) for value in Source(path).sample()[:1])
+    return any(_event(mapping(value)) for value in LogSource(path).sample()[:1])
 
 
 def of_folder(folder: Path) -> Transcript:
@@ -63,7 +63,7 @@ def of_folder(folder: Path) -> Transcript:
     return one
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per row of results, or the run of a file of events."""
     loose: list[Mapping[str, Any]] = []
     for row in map(mapping, source.values()):

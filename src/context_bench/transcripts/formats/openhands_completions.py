@@ -17,8 +17,8 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import moment, money
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.dialogue import Talk, reply_items
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.dialogue import Dialogue, reply_items
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.requests import Logged
 from context_bench.transcripts.transcript import Transcript, run
 
@@ -45,10 +45,10 @@ def is_part(path: Path) -> bool:
     """True if a file is one request of such a folder."""
     if not _FILE_NAME.search(path.name) or path.stat().st_size > _LIMIT:
         return False
-    return sniff(Peek(Source(path)))
+    return sniff(Peek(LogSource(path)))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The run of a file: the history of its last request is nearly all of it."""
     yield _run(source.values(), source.path.name)
 
@@ -71,7 +71,7 @@ def _made(path: Path) -> tuple[float, str]:
 
 def _run(values: Iterable[Any], name: str) -> Transcript:
     """The conversation with the most requests; others in the same place (a condenser's, an editor's) are counted."""
-    talks: dict[str, tuple[Talk, list[float]]] = {}
+    talks: dict[str, tuple[Dialogue, list[float]]] = {}
     strays = failed = 0
     for value in map(mapping, values):
         if (asked := _asked(value)) is None:
@@ -83,7 +83,7 @@ def _run(values: Iterable[Any], name: str) -> Transcript:
         logged, reply = _request(value)
         messages = sequence(value[asked])
         first = [value.get("instructions"), *messages[:1]] if asked == "input" else messages[:2]
-        talk, costs = talks.setdefault(stable_hash(first), (Talk(run("openhands", None, lasting_shell=True)), []))
+        talk, costs = talks.setdefault(stable_hash(first), (Dialogue(run("openhands", None, lasting_shell=True)), []))
         talk.take(logged, reply)
         if (cost := money(value.get("cost"))) is not None:
             costs.append(cost)

@@ -11,7 +11,7 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OTEL, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import Message, Transcript, run
 
 NAME = "opentelemetry"
@@ -29,7 +29,7 @@ def sniff(peek: Peek) -> bool:
     return False
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per trace id, its spans in the order in which they began."""
     runs: dict[str, list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]] = {}
     for number, span in enumerate(_spans(source)):
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield _run(spans)
 
 
-def _spans(source: Source) -> Iterator[Mapping[str, Any]]:
+def _spans(source: LogSource) -> Iterator[Mapping[str, Any]]:
     for value in source.values():
         row = mapping(value)
         if not isinstance(row.get("resourceSpans"), list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.transcript import FACTS, Transcript
 
@@ -19,7 +19,7 @@ def sniff(peek: Peek) -> bool:
     return isinstance(events, list) and all(isinstance(event, Mapping) and "step" in event and "kind" in event for event in events)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line, as it is."""
     for value in source.values():
         try:

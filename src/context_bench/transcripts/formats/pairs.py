@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.session import verbatim
 from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ChatMessage, to_chat
@@ -37,7 +37,7 @@ def sniff(peek: Peek) -> bool:
     return any(not isinstance(_pair(value, ""), str) for value in peek.sample)
 
 
-def pairs(source: Source) -> Iterator[Pair]:
+def pairs(source: LogSource) -> Iterator[Pair]:
     """The pairs of the file; other lines are counted in `source.skipped`."""
     for number, value in enumerate(source.values(), 1):
         found = _pair(value, f"{source.path.stem}-{number}")
@@ -47,7 +47,7 @@ def pairs(source: Source) -> Iterator[Pair]:
             yield found
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run of one request for each pair."""
     for pair in pairs(source):
         body: dict[str, Any] = {"model": str(pair.meta.get("model") or ""), "messages": pair.original}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
-from context_bench.transcripts.format import Format, Peek, Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run
 
@@ -36,7 +36,7 @@ def sniff(peek: Peek) -> bool:
     return any(f"--- BEGIN {block} ---".encode() in head for block in _BLOCKS) and b"File:" in head
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file. A block that is never closed was cut off, and one without ranges names nothing."""
     source.skipped.clear()  # it is no JSON, and need not be
     one = run("prometheus", None)

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats import claude_code_stream, codex_exec
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run
@@ -28,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One recording per record."""
     for value in source.values():
         record = mapping(value)

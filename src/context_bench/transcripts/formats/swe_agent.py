@@ -19,7 +19,7 @@ from typing import Any, Literal
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import SWE_AGENT, usage_of
-from context_bench.transcripts.format import Format, Peek, Source, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls, spans
 
 SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
@@ -39,7 +39,7 @@ _LONGEST_ACTION = 50_000
 
 
 @dataclass
-class Window:
+class EditorWindow:
     """Lines of a file that the editor showed. `lines` by their numbers; `cursors`: the first and the last line between the cursors."""
 
     path: str
@@ -57,7 +57,7 @@ class Editor:
     """The editor of one run, command by command. `path`: the file that is open; `window`: its lines as they are shown now."""
 
     path: str | None = None
-    window: Window | None = None
+    window: EditorWindow | None = None
 
     def call(self, name: str, action: str, output: str, state: Mapping[str, Any]) -> ToolCall:
         """The call that a command of the editor is, with what it shows afterwards."""
@@ -75,7 +75,7 @@ class Editor:
             call.then.answer(shown[-1].shown())
         return call
 
-    def _showing(self, name: str, action: str, output: str, shown: list[Window]) -> ToolCall:
+    def _showing(self, name: str, action: str, output: str, shown: list[EditorWindow]) -> ToolCall:
         words = _words(action)
         named = words[1] if name == "open" and len(words) > 1 else None
         path = shown[-1].path if shown else named or self.path
@@ -87,13 +87,13 @@ class Editor:
             self._now(shown, call)
         return call
 
-    def _now(self, shown: list[Window], call: ToolCall) -> None:
+    def _now(self, shown: list[EditorWindow], call: ToolCall) -> None:
         if shown:
             self.path, self.window = shown[-1].path, shown[-1]
         elif not call.failed:
             self.window = None
 
-    def _edit(self, name: str, action: str, shown: list[Window]) -> ToolCall:
+    def _edit(self, name: str, action: str, shown: list[EditorWindow]) -> ToolCall:
         """The edit that a command asks for, in terms of the file."""
         path = shown[-1].path if shown else self.path
         arguments: dict[str, Any] = {"path": path}
@@ -139,14 +139,14 @@ class Editor:
         return _replaced(numbers[first], numbers[last], whole.replace(old, new))
 
 
-def windows(output: str) -> list[Window]:
+def windows(output: str) -> list[EditorWindow]:
     """The windows in an output, in order."""
-    found: list[Window] = []
+    found: list[EditorWindow] = []
     mark, last = False, 0
     for line in output[:_LONGEST_OUTPUT].split("\n"):
         line = line.removesuffix("\r")
         if head := _HEAD.match(line):
-            found.append(Window(head[1], int(head[2])))
+            found.append(EditorWindow(head[1], int(head[2])))
             mark, last = False, 0
         elif not found:
             continue
@@ -166,7 +166,7 @@ def _replaced(first: int, last: int, new: str) -> dict[str, Any]:
     return {"start_line": first, "end_line": last, "new_text": new}
 
 
-def _failed(name: str, output: str, shown: list[Window]) -> bool | None:
+def _failed(name: str, output: str, shown: list[EditorWindow]) -> bool | None:
     """True if the editor says that the edit failed; `None` if it says that it succeeded."""
     if not output or any(sign in output for sign in _DONE) or _REPLACED.search(output):
         return None
@@ -199,7 +199,7 @@ def _is_own(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "assistant" and isinstance(message.get("action"), str)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per document; the lines of a checkpoint are one."""
     lines = _Reading(Transcript("", NAME, NAME, named=False, lasting_shell=True, retrace=log_calls), source)
     for document in map(mapping, source.values()):
@@ -215,7 +215,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield lines.one
 
 
-def _run(document: Mapping[str, Any], source: Source) -> Transcript:
+def _run(document: Mapping[str, Any], source: LogSource) -> Transcript:
     name = text(document.get("instance_id"))
     one = Transcript(name or "", NAME, NAME, named=name is not None, lasting_shell=True, retrace=log_calls)
     info = mapping(document.get("info"))
@@ -241,7 +241,7 @@ def _run(document: Mapping[str, Any], source: Source) -> Transcript:
 class _Reading:
     """A run being read, step by step."""
 
-    def __init__(self, one: Transcript, source: Source) -> None:
+    def __init__(self, one: Transcript, source: LogSource) -> None:
         self.one, self.source, self.editor, self.first = one, source, Editor(), True
         one.assumed = ["tools", "what was shown below each observation"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run, spans
 
@@ -40,7 +40,7 @@ def told_by(path: Path) -> bool:
         return any(line.lstrip().startswith(b"File:") for line in file)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     if told_by(source.path):
         source.skipped.clear()  # it is no JSON, and need not be

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.format import Format, Peek, Source, mapping, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run
 
@@ -21,7 +21,7 @@ def sniff(peek: Peek) -> bool:
     return any(isinstance(mapping(value).get("traj_data"), Mapping) for value in peek.sample[:20])
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
     for value in source.values():
         row = mapping(value)

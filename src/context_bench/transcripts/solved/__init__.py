@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.format import Format, Source, format_of, formats_in, peek_at, sample_text
+from context_bench.transcripts.format import Format, LogSource, format_of, formats_in, peek_at, sample_text
 from context_bench.transcripts.solved import inspect_log
-from context_bench.transcripts.solved.patch_reports import Outcome, Solved
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, Solved
 
 __all__ = ["Outcome", "Solved", "formats", "load_solved"]
 
@@ -21,7 +21,7 @@ _ENDINGS = (".json", ".jsonl", ".ndjson", ".eval")
 _FOLDER_LIMIT = 256 * 1024 * 1024
 
 
-def formats() -> dict[str, Format[Iterator[Outcome]]]:
+def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
     """Every kind of report by its module's name, in the order in which they are tried.
 
     In the same order they count where several name one id: the closest to the verdict first; predictions, which have none, last.
@@ -50,7 +50,7 @@ def load_solved(path: str | Path, *, scorer: str | None = None) -> Solved:
 
 def _folder(folder: Path, scorer: str | None) -> Solved:
     out, faults = Solved(), list[str]()
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, list[PatchOutcome]] = {}
     for file in sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS and file.is_file()):
         if file.name == "infra_errors.json" or file.stat().st_size > _FOLDER_LIMIT:
             continue  # read with what it stands beside
@@ -71,8 +71,8 @@ def _folder(folder: Path, scorer: str | None) -> Solved:
     return out
 
 
-def _file(path: Path, scorer: str | None) -> tuple[str, list[Outcome], Source]:
-    peek, known = peek_at(Source(path)), formats()
+def _file(path: Path, scorer: str | None) -> tuple[str, list[PatchOutcome], LogSource]:
+    peek, known = peek_at(LogSource(path)), formats()
     found = format_of(peek, known.values())
     if found is None:
         raise BadInput(f"{path}: no report on patches: {sample_text(peek.sample)}. Formats tried: {', '.join(known)}")

@@ -12,7 +12,7 @@ from context_bench.traces.rows import Status
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PatchOutcome:
     """Verdict of a harness on one patch.
 
     `status`: `resolved` (every test that had to be fixed passes, and every test that passed still does), `unresolved`, `error` (there was
@@ -41,13 +41,13 @@ class Solved:
     An id may come several times (trials of one task): `find` by the task's id gives what all of them agree on.
     """
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[PatchOutcome] = field(default_factory=list)
     sources: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    _by_id: dict[str, list[Outcome]] = field(default_factory=dict, repr=False)
+    _by_id: dict[str, list[PatchOutcome]] = field(default_factory=dict, repr=False)
 
-    def add(self, outcome: Outcome, source: str = "") -> None:
+    def add(self, outcome: PatchOutcome, source: str = "") -> None:
         """One more outcome."""
         self.outcomes.append(outcome)
         if source:
@@ -56,7 +56,7 @@ class Solved:
         for form in forms:
             self._by_id.setdefault(form, []).append(outcome)
 
-    def find(self, *ids: str | None) -> Outcome | None:
+    def find(self, *ids: str | None) -> PatchOutcome | None:
         """The outcome known by the first of these ids that is known, in any spelling; trials that differ are `unknown` together."""
         for name in ids:
             for form in id_forms(name) if name else ():
@@ -82,17 +82,17 @@ class Solved:
     def __len__(self) -> int:
         return len(self.outcomes)
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[PatchOutcome]:
         return iter(self.outcomes)
 
 
-def _together(trials: list[Outcome]) -> Outcome:
+def _together(trials: list[PatchOutcome]) -> PatchOutcome:
     """Verdict on which several trials of one task agree. A failure of the machinery says nothing against the others."""
     told = [one for one in trials if not one.infra] or trials
     if len({one.status for one in told}) == 1:
         return told[0] if len({one.patch for one in told}) == 1 else replace(told[0], patch=None)
     resolved = sum(one.resolved for one in told)
-    return Outcome(trials[0].instance_id, "unknown", reason=f"{resolved} of {len(told)} trials resolved")
+    return PatchOutcome(trials[0].instance_id, "unknown", reason=f"{resolved} of {len(told)} trials resolved")
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def is_listing(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("resolved_ids"), list) and any(isinstance(row.get(key), list) for key, _, _ in _VERDICTS[1:])
 
 
-def listed(row: Mapping[str, Any]) -> Iterator[Outcome]:
+def listed(row: Mapping[str, Any]) -> Iterator[PatchOutcome]:
     """Every id of a report, once.
 
     Failures of the machinery are marked and keep the verdict that the harness counts them as.
@@ -137,4 +137,4 @@ def listed(row: Mapping[str, Any]) -> Iterator[Outcome]:
             if name not in done:
                 done.add(name)
                 told = reasons.get(name)
-                yield Outcome(name, status, name in infra, str(told)[:200] if told else why)
+                yield PatchOutcome(name, status, name in infra, str(told)[:200] if told else why)

@@ -32,7 +32,7 @@ _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
 
 
 @dataclass(slots=True)
-class Part:
+class PatchPart:
     """Edits of a patch to one file. No `source`: it is new; no `target`: it is deleted."""
 
     source: str | None
@@ -40,20 +40,20 @@ class Part:
     hunks: list[Hunk] = field(default_factory=list)
 
 
-def parts(patch: str) -> Iterator[Part]:
+def parts(patch: str) -> Iterator[PatchPart]:
     """The parts of a patch, one per file."""
     lines = patch.replace("\r\n", "\n").split("\n")
     yield from _marked(lines) if any(map(_FILE.match, lines)) else _unified(lines)
 
 
-def _marked(lines: list[str]) -> Iterator[Part]:
-    part: Part | None = None
+def _marked(lines: list[str]) -> Iterator[PatchPart]:
+    part: PatchPart | None = None
     for line in lines:
         if mark := _FILE.match(line):
             if part is not None:
                 yield _trimmed(part)
             name = mark[2].strip()
-            part = Part(None if mark[1] == "Add" else name, None if mark[1] == "Delete" else name)
+            part = PatchPart(None if mark[1] == "Add" else name, None if mark[1] == "Delete" else name)
         elif part is None:
             continue
         elif mark := _MOVE_TO.match(line):
@@ -72,7 +72,7 @@ def _marked(lines: list[str]) -> Iterator[Part]:
         yield _trimmed(part)
 
 
-def _trimmed(part: Part) -> Part:
+def _trimmed(part: PatchPart) -> PatchPart:
     """Without the blank lines between a hunk and the next mark."""
     for _, hunk in part.hunks:
         while hunk and hunk[-1] == (" ", ""):
@@ -80,8 +80,8 @@ def _trimmed(part: Part) -> Part:
     return part
 
 
-def _unified(lines: list[str]) -> Iterator[Part]:
-    part: Part | None = None
+def _unified(lines: list[str]) -> Iterator[PatchPart]:
+    part: PatchPart | None = None
     old: str | None = None
     left_old = left_new = 0  # lines of the hunk to come
     for line in lines:
@@ -98,7 +98,7 @@ def _unified(lines: list[str]) -> Iterator[Part]:
             if part is None or part.hunks or mark[1] == "from":
                 if part is not None:
                     yield part
-                part = Part(None, None)
+                part = PatchPart(None, None)
             if mark[1] == "from":
                 part.source = mark[2].strip()
             else:
@@ -109,7 +109,7 @@ def _unified(lines: list[str]) -> Iterator[Part]:
             elif old is not None:
                 if part is not None and (part.hunks or part.source is None or part.target is None):
                     yield part
-                part, old = Part(_named(old), _named(mark[2].strip())), None
+                part, old = PatchPart(_named(old), _named(mark[2].strip())), None
     if part is not None:
         yield part
 
@@ -132,14 +132,14 @@ _MOST_COMPARED = 4_000_000  # lines of one text times lines of the other
 
 
 @dataclass(slots=True)
-class Text:
+class EditedText:
     """A file's lines and, for each, its number in the base (0: the agent's own)."""
 
     lines: list[str]
     numbers: list[int]
 
     @classmethod
-    def of(cls, data: bytes) -> Text:
+    def of(cls, data: bytes) -> EditedText:
         """The file as the agent found it."""
         lines = split(data.decode("utf-8", "replace"))
         return cls(lines, list(range(1, len(lines) + 1)))
@@ -201,11 +201,11 @@ class Edits:
     """
 
     repo: FilesByPath
-    texts: dict[str, Text] = field(default_factory=dict)
+    texts: dict[str, EditedText] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
-    _before: dict[str, list[Text]] = field(default_factory=dict)
+    _before: dict[str, list[EditedText]] = field(default_factory=dict)
     _paths: tuple[Any, frozenset[str]] | None = None
 
     def __bool__(self) -> bool:
@@ -282,7 +282,7 @@ class Edits:
         elif not made:
             self.lose(path)
 
-    def _apply(self, text: Text, given: Any, record: Any) -> bool:
+    def _apply(self, text: EditedText, given: Any, record: Any) -> bool:
         if _is_replacement(given):
             old, new = _old_new(given)
             if not old and not text.lines:
@@ -319,7 +319,7 @@ class Edits:
                     self.move(source, target)
         return named
 
-    def _hunks(self, text: Text, hunks: Sequence[Hunk]) -> bool:
+    def _hunks(self, text: EditedText, hunks: Sequence[Hunk]) -> bool:
         if len(hunks) > _MOST_HUNKS:
             return False
         near = shift = 0
@@ -390,12 +390,12 @@ class Edits:
 
     def _write(self, path: str, content: str) -> None:
         """The file has this content now; lines that stay the same keep their numbers."""
-        text = self._open(path) or Text([], [])
+        text = self._open(path) or EditedText([], [])
         text.put(0, len(text.lines), split(content))
         self.texts[path] = text
         self.gone.discard(path)
 
-    def _open(self, path: str) -> Text | None:
+    def _open(self, path: str) -> EditedText | None:
         """The text of a file that is about to be changed; `None` where nobody knows it."""
         text = self.texts.get(path)
         if text is None:
@@ -404,8 +404,8 @@ class Edits:
             data = self.repo.blob(self.origin(path))
             if data is None or data.count(b"\n") > _MOST_LINES or b"\0" in data[:8192]:
                 return None
-            text = Text.of(data)
-        self._before.setdefault(path, []).append(Text(list(text.lines), list(text.numbers)))
+            text = EditedText.of(data)
+        self._before.setdefault(path, []).append(EditedText(list(text.lines), list(text.numbers)))
         del self._before[path][:-20]
         self.texts[path] = text
         return text

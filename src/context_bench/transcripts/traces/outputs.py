@@ -33,7 +33,7 @@ _LARGEST = 99_999_998
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownLines:
     """Lines of one file that an output shows. `ranges`: by its own numbers (`None`: it has none). `lines`: its text, line by line."""
 
     ranges: tuple[tuple[int, int], ...] | None
@@ -42,7 +42,7 @@ class Shown:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchHits:
     """Result of a search: lines by file (paths as printed), and files that it only names.
 
     `relative`: paths are below the folder searched.
@@ -54,15 +54,15 @@ class Found:
     cut: bool = False
 
 
-def shown(text: str) -> Shown:
+def shown(text: str) -> ShownLines:
     """Lines of its file that the output of a reading tool shows."""
     lines = text.removesuffix("\n").split("\n")
     cut = _may_be_cut(text) and any(_CUT.match(line) for line in _ends(lines))
     if told := _SHOWING.search(text[:2000]):
         first, last = int(told[1]), int(told[2])
-        return Shown(((first, last),) if 0 < first <= last else None, _body(lines), True)
+        return ShownLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
     numbers = _numbers(lines)
-    return Shown(
+    return ShownLines(
         runs(numbers) if numbers else None, lines, cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300))
     )
 
@@ -100,9 +100,9 @@ def looks_failed(text: str) -> bool:
     return len(lines) <= 5 and not _NUMBERED.match(lines[0]) and bool(_FAILED.search(text))
 
 
-def found(text: str) -> Found:
+def found(text: str) -> SearchHits:
     """Read the output of a search, in any of the shapes that the tools print."""
-    result, loose = Found(), list[tuple[str, str]]()
+    result, loose = SearchHits(), list[tuple[str, str]]()
     heading: str | None = None
     for line in text.split("\n"):
         line = line.rstrip("\r")
@@ -164,7 +164,7 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
     return text, None, False
 
 
-def _context(result: Found, loose: list[tuple[str, str]]) -> None:
+def _context(result: SearchHits, loose: list[tuple[str, str]]) -> None:
     """Lines around a match (`path-12-text`): those of files that have a match."""
     for heading, line in loose:
         for mark in _CONTEXT.finditer(line, 0, 1200):

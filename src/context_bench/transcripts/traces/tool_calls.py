@@ -251,7 +251,7 @@ def _within(seen: tuple[tuple[int, int], ...], asked: Ranges) -> bool:
     return all(any(first <= a and b <= last for first, last in asked) for a, b in seen)
 
 
-def _matched(one: Handled, path: str, seen: outputs.Shown, asked: Ranges) -> Ranges:
+def _matched(one: Handled, path: str, seen: outputs.ShownLines, asked: Ranges) -> Ranges:
     """Lines at which the shown text stands in the file: at the place asked for, else where it occurs once."""
     now = one.place.now
     blob = now.blob(path) if now is not None and path in now.paths() else None

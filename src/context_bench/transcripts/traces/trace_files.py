@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.format import CALLS, Source
+from context_bench.transcripts.format import CALLS, LogSource
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session_files import in_short, name_of, opened
 from context_bench.transcripts.trace import Trace
@@ -120,7 +120,7 @@ def _with_calls(one: Transcript) -> bool:
     return True
 
 
-def _count_skipped(one: Transcript, source: Source) -> None:
+def _count_skipped(one: Transcript, source: LogSource) -> None:
     one.skipped.update(source.skipped)
     source.skipped.clear()
 
