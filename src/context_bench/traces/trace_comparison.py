@@ -15,7 +15,7 @@ Rows = str | Path | Iterable[TraceRow]
 
 
 @dataclass(frozen=True, slots=True)
-class TraceDifference:
+class Difference:
     """B minus A of one figure over the instances that both have it for, with a 95 % interval (`None`: fewer than 6 repositories, or no
     difference anywhere). `method`: how the interval was made.
     """
@@ -35,7 +35,7 @@ class TraceDifference:
 
 
 @dataclass(slots=True)
-class SolvedCounts:
+class Solved:
     """Instances whose patch was judged in both sets. `only_a`, `only_b`: solved by one alone; `p`: McNemar's test of these."""
 
     n: int
@@ -59,8 +59,8 @@ class TraceComparison:
     shared: int
     only_a: list[str]
     only_b: list[str]
-    figures: dict[str, TraceDifference]
-    solved: SolvedCounts | None
+    figures: dict[str, Difference]
+    solved: Solved | None
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _read(rows: Rows) -> Iterable[TraceRow]:
     return read_rows(rows, course=False) if isinstance(rows, str | Path) else rows
 
 
-def _difference(figure: str, shared: list[str], first: _Side, second: _Side, seed: int) -> TraceDifference | None:
+def _difference(figure: str, shared: list[str], first: _Side, second: _Side, seed: int) -> Difference | None:
     names = [name for name in shared if figure in first.values[name] and figure in second.values[name]]
     if not names:
         return None
@@ -182,12 +182,12 @@ def _difference(figure: str, shared: list[str], first: _Side, second: _Side, see
     of: Callable[[_Side], list[float]] = lambda side: [side.values[name][figure] for name in names]  # noqa: E731
     one, other = of(first), of(second)
     found = bca_difference(other, one, [first.repos[name] for name in names], seed=seed)
-    return TraceDifference(
+    return Difference(
         sum(one) / len(one), sum(other) / len(other), found.value, found.low, found.high, found.method, found.n, found.clusters
     )
 
 
-def _solved(first: _Side, second: _Side) -> SolvedCounts | None:
+def _solved(first: _Side, second: _Side) -> Solved | None:
     names = [name for name in first.judged if name in second.judged]
     if not names:
         return None
@@ -196,7 +196,7 @@ def _solved(first: _Side, second: _Side) -> SolvedCounts | None:
     a, b = first.judged, second.judged
     only_a, only_b = [name for name in names if a[name] > b[name]], [name for name in names if b[name] > a[name]]
     same: Mapping[bool, int] = {kind: sum(1 for name in names if a[name] == b[name] and (a[name] >= 0.5) is kind) for kind in (True, False)}
-    return SolvedCounts(len(names), same[True], only_a, only_b, same[False], mcnemar(len(only_a), len(only_b)).p)
+    return Solved(len(names), same[True], only_a, only_b, same[False], mcnemar(len(only_a), len(only_b)).p)
 
 
 def _list(values: Iterable[str]) -> str:
