@@ -69,12 +69,12 @@ from context_bench.tap import masking, matching
 from context_bench.tap.joining import Joining
 from context_bench.tap.records import SOCKET, Exchange
 from context_bench.tap.talk import Talk
-from context_bench.traces import editloc, symbols
-from context_bench.traces import gold_files as gold
-from context_bench.transcripts import read, trace
-from context_bench.transcripts.answers import read as answers
-from context_bench.transcripts.solved import read as solved
-from context_bench.transcripts.traces import read as traces
+from context_bench.traces import editloc, gold, symbols
+from context_bench.transcripts import session_files as read
+from context_bench.transcripts import trace
+from context_bench.transcripts.answers import answer_files as answers
+from context_bench.transcripts.solved import patch_reports as solved
+from context_bench.transcripts.traces import trace_files as traces
 from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import library as asking
 from context_bench.wire import actions, atoms, conversation, sse

@@ -18,7 +18,7 @@ from context_bench.core.rubric import default_rubric
 from context_bench.memory.systems import BUILTINS, http, mcp
 from context_bench.memory.systems import SCHEMES as OF_MEMORIES
 from context_bench.memory.systems.command import CommandClient
-from context_bench.traces.reports.appendix import COLUMNS
+from context_bench.traces.reports.trace_summary import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -124,7 +124,7 @@ def test_an_inspect_log_with_any_number_is_imported(here, capsys):
 
 @pytest.mark.parametrize("lines", [("Infinity", 2), (1, "1e999"), (10**400, 2), ('"x"', 2), ("NaN", "NaN"), ("[1]", 2), (1, 2**40)])
 def test_gold_with_an_odd_line_is_passed_over_and_counted(lines, here):
-    from context_bench.traces.gold_files import load_gold
+    from context_bench.traces.gold import load_gold
 
     item = f'{{"file": "a.py", "start_line": {lines[0]}, "end_line": {lines[1]}}}'
     odd = f'{{"inst_id": "odd", "repo": "a/b", "commit": "1", "gold_ctx": [{item}]}}'

@@ -105,7 +105,7 @@ def _coverage(sets: Any) -> list[Chart]:
     """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
     from context_bench.core.numbers import number
     from context_bench.traces.coverage import LEVELS
-    from context_bench.traces.reports.curve import course_chart
+    from context_bench.traces.reports.views import course_chart
 
     courses: dict[str, dict[str, list[float | None]]] = {}
     for name, told in sets.items() if isinstance(sets, dict) else ():

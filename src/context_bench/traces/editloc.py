@@ -1,4 +1,4 @@
-"""Where a patch edits, and whether that is where the gold says.
+"""Compare the places that a patch edits with those of the gold.
 
 A patch is read by the counts in its hunk headers, not by what its lines look like: a deleted line `-- drop` (`--- drop` in the patch) is a
 deletion, an empty line is a context line whose blank was stripped. All lines are those of the file before the patch.
@@ -65,7 +65,7 @@ def anchors(edits: Sequence[FileEdit]) -> dict[str, list[int]]:
 def edit_location(
     patch: str | None, init: Mapping[str, Ranges], *, gold_patch: str | None = None, dilate: int = 0
 ) -> dict[str, Any] | None:
-    """Whether a patch edits inside the gold's edit region; `None` without a patch.
+    """Compare a patch's edits with the gold's edit region; `None` without a patch.
 
     * `precision`: deleted lines inside `init` / deleted lines (`None` if it deletes nothing); `intersection`, `pred_size`, `gold_size`
       (lines of `init`) are what it is made of.

@@ -25,7 +25,7 @@ _MOST_NAMED = 50
 
 @dataclass(slots=True)
 class Stage:
-    """How many files a tool returned, how many of them were known, and how many were opened and edited later."""
+    """Counts of the files that a tool returned: those read before, those opened later, those edited later."""
 
     returned: int = 0
     known: int = 0
@@ -143,7 +143,7 @@ def _used_after(step: int, paths: Collection[str], opened: dict[str, list[int]],
 
 
 def _asked_only(event: Event) -> bool:
-    """Whether a search names only where it was to look: nothing came back."""
+    """True if a search names only where it was to look: nothing came back."""
     return event.kind == "search" and event.strength == "listed" and event.provenance in ("args", "command")
 
 

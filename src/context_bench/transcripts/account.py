@@ -49,7 +49,7 @@ MOST_APART = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the log of one session says of its bill.
+    """The bill of one session, as its log states it.
 
     `missing`: parts that the log leaves out. `stated`: usage summed over the `stated_requests` of `requests` replies that state their
     prompt tokens; `predicted_outputs`: of the replies, those whose output tokens are not stated (or a placeholder). `rebuilt`: our tokens
@@ -76,7 +76,7 @@ class Account:
 
     @property
     def unguarded(self) -> bool:
-        """Whether a system prompt is missing and no text stands for it, so that a system which edits system prompts would not show."""
+        """True if a system prompt is missing and no text stands for it, so that a system which edits system prompts would not show."""
         return bool(self.head) and not self.words and _lacks_prompt(self.missing)
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _bounded(scale: float) -> float:
 
 
 def _hour(stated: Usage, session: Session) -> bool:
-    """Whether the cache entries of the session live for an hour: most of what was written, by the log; else by the marks of its body."""
+    """True if the cache entries of the session live for an hour: most of what was written, by the log; else by the marks of its body."""
     if stated.cache_write:
         return 2 * (stated.cache_write_1h or 0) > stated.cache_write
     first = next((request for request in session.requests if request.exact and request.wire == "anthropic"), None)
@@ -251,7 +251,7 @@ def _version(text: Any) -> tuple[int, ...]:
 
 
 def _marked_messages(session: Session) -> int:
-    """How many messages at the end of each request this version of the client marks; the latest recorded where the log names no version."""
+    """Number of messages that this client version marks at the end of each request; the latest recorded if the log names none."""
     client = _client_of(_format(session))
     places = client.get("marks") if client and session.meta.get("reconstructed") and session.wire == "anthropic" else None
     if not places:
@@ -263,7 +263,7 @@ def _marked_messages(session: Session) -> int:
 
 @lru_cache(maxsize=64)
 def is_placeholder(log_format: str, version: str | None, finish_reason: str | None) -> bool:
-    """Whether the output tokens that a log states for a reply without a `finish_reason` are a placeholder in this version's logs."""
+    """True if the output tokens that a log states for a reply without a `finish_reason` are a placeholder in this version's logs."""
     client = _client_of(log_format)
     if client is None or finish_reason is not None:
         return False

@@ -1,17 +1,158 @@
-"""A log format as one value: a name, a way to recognise it, and a reader that makes transcripts of a file."""
+"""Log files and their formats. A format is one value: a name, a way to recognise it, and a reader that makes transcripts of a file.
+
+`LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not JSON are counted; none
+raises. The small functions read values as logs write them: a text, an object or a list; anything else is `None`, or empty.
+"""
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import orjson
+
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.source import Source
+from context_bench.core.jsontext import load_json
+
+#: A document that is not one value per line is read whole, up to this size.
+DOCUMENT_LIMIT = 1024 * 1024 * 1024
+#: What a format is recognised by: so many values, or so many bytes of them.
+SAMPLE = 400
+SAMPLE_BYTES = 4 * 1024 * 1024
+Place = tuple[int, int]  # of a value in its file: offset and length of its line in bytes (or index in the document, -1)
+
+
+@dataclass
+class LogSource:
+    """A log file. `skipped` counts what was passed over since the last `fresh()`, by reason."""
+
+    path: Path
+    skipped: Counter[str] = field(default_factory=Counter)
+    calls_only: bool = False
+    """A trace is to be made: a reader may leave out what was said between the calls."""
+    _document: list[Any] | None = field(default=None, repr=False)
+    _by_lines: bool | None = field(default=None, repr=False)
+    _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(default=None, repr=False)
+    """What `sample` read, the rest of the file, and what was skipped on the way: the first reading goes on from there."""
+
+    def sample(self) -> list[Any]:
+        """The first values of the file: what its format is recognised by."""
+        before, self.skipped = self.skipped, Counter()
+        rest = self._values()
+        read: deque[tuple[Place, Any]] = deque()
+        size = 0
+        for place, value in rest:
+            read.append((place, value))
+            size += max(0, place[1])
+            if len(read) == SAMPLE or size > SAMPLE_BYTES:
+                break
+        self._begun = (read, rest, self.skipped)
+        self.skipped = before + self.skipped
+        return [value for _, value in read]
+
+    def values(self) -> Iterator[Any]:
+        """Every value; each time from the beginning, with a new count of what was skipped."""
+        return (value for _, value in self.placed())
+
+    def placed(self) -> Iterator[tuple[Place, Any]]:
+        """Every value with its place, by which `at` finds it again."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            self.skipped = Counter()
+            return self._values()
+        read, rest, self.skipped = begun
+        return chain((read.popleft() for _ in range(len(read))), rest)
+
+    def at(self, places: list[Place]) -> Iterator[Any]:
+        """The values at these places."""
+        if self._document is not None:
+            yield from (self._document[place] for place, _ in places)
+            return
+        with self._open() as file:
+            for offset, length in places:
+                file.seek(offset)
+                yield _parsed(file.read(length))
+
+    def skip(self, reason: str) -> None:
+        """Count one value that the format has no use for."""
+        self.skipped[reason] += 1
+
+    def skipped_counts(self) -> dict[str, int]:
+        """Reason → how many, sorted."""
+        return dict(sorted(self.skipped.items()))
+
+    def _open(self) -> Any:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _values(self) -> Iterator[tuple[Place, Any]]:
+        if self._by_lines is None:
+            self._by_lines = self._has_lines()
+        if not self._by_lines:
+            yield from (((index, -1), value) for index, value in enumerate(self._document or []))
+            return
+        try:
+            with self._open() as file:
+                offset = 0
+                for line in file:
+                    place, offset = (offset, len(line)), offset + len(line)
+                    try:
+                        value = _parsed(line)
+                    except ValueError:
+                        if line.strip():
+                            self.skip("not JSON")
+                        continue
+                    yield place, value
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _has_lines(self) -> bool:
+        """True if the file has one value per line. A list or an indented document is read whole here, into `_document`."""
+        with self._open() as file:
+            first = next((line for line in file if line.strip()), b"")
+        try:
+            value = _parsed(first)
+        except ValueError:
+            return not self._read_document(first)
+        if isinstance(value, list):
+            self._document = value
+            return False
+        return True
+
+    def _read_document(self, first: bytes) -> bool:
+        """Read the file as one document, if it can be one; a torn first line of a file of lines makes it none."""
+        if first.strip()[:1] not in (b"[", b"{") or self.path.stat().st_size > DOCUMENT_LIMIT:
+            return False
+        try:
+            value = _parsed(self.path.read_bytes())
+        except ValueError:
+            return False
+        self._document = value if isinstance(value, list) else [value]
+        return True
+
+
+def is_note(path: Path) -> bool:
+    """True if a file only describes a log that lies beside it (`agent-1.meta.json`, `agent-1.jsonl`): it is none itself."""
+    return path.name.endswith(".meta.json") and path.with_name(path.name.removesuffix(".meta.json") + ".jsonl").is_file()
+
+
+def _parsed(data: bytes) -> Any:
+    """JSON of bytes in UTF-8, with or without a mark; `ValueError` if it is none."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return load_json(data.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
+
 
 #: Endings of files that are looked for in folders; `CALLS` are those of logs that hold tool calls alone.
 ENDINGS = (".jsonl", ".ndjson", ".json", ".traj", "opencode.db", ".aider.chat.history.md")
@@ -24,7 +165,7 @@ T = TypeVar("T")
 class Peek:
     """Evidence of a file's format: its first bytes, and its first JSON values, which are read when they are asked for."""
 
-    source: Source
+    source: LogSource
     start: bytes = b""
     _sample: list[Any] | None = field(default=None, repr=False)
 
@@ -47,7 +188,7 @@ class Peek:
         return value if isinstance(value, dict) else {}
 
 
-def peek_at(source: Source) -> Peek:
+def peek_at(source: LogSource) -> Peek:
     """The beginning of a file. `BadInput` if it cannot be read."""
     try:
         with source.path.open("rb") as file:
@@ -69,10 +210,10 @@ class Format(Generic[T]):
     name: str
     rank: int
     sniff: Callable[[Peek], bool]
-    read: Callable[[Source], T]
+    read: Callable[[LogSource], T]
     conversation: bool = False
     calls: bool = True
-    beside: Callable[[Source], T] | None = None
+    beside: Callable[[LogSource], T] | None = None
     is_beside: Callable[[Path], bool] | None = None
     is_part: Callable[[Path], bool] | None = None
     of_folder: Callable[[Path], Any] | None = None
@@ -90,3 +231,52 @@ def formats_in(package: str) -> dict[str, Format[Any]]:
 def format_of(peek: Peek, formats: Iterable[Format[T]]) -> Format[T] | None:
     """The first of these formats that recognises the file."""
     return next((one for one in formats if one.sniff(peek)), None)
+
+
+def text(value: Any) -> str | None:
+    """`value` if it is text with anything in it."""
+    return value if isinstance(value, str) and value else None
+
+
+def parsed(value: Any) -> Any:
+    """Arguments as the model wrote them: JSON text becomes what it says, other text stays."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return load_json(value)
+        except ValueError:
+            return value
+    return value
+
+
+def texts(content: Any, depth: int = 0) -> str | None:
+    """The text of a result: a text, or the text parts of a list of parts; `None` where there is none."""
+    if isinstance(content, str):
+        return content
+    if depth > 4:
+        return None
+    if isinstance(content, Mapping):
+        return texts(content.get("text", content.get("content")), depth + 1)
+    if isinstance(content, list):
+        found = [text for part in content if (text := texts(part, depth + 1)) is not None]
+        return "\n".join(found) if found else None
+    return None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if type(value) is dict or isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    """`value` if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def sample_text(sample: list[Any]) -> str:
+    """Describe the content of a file that could not be read, in a few words."""
+    if not sample:
+        return "no line of it is JSON"
+    first = sample[0]
+    if isinstance(first, dict):
+        return f"the first keys are {', '.join(repr(str(key))[:40] for key in list(first)[:8]) or 'none'}"
+    return f"the first value is a JSON {type(first).__name__}"

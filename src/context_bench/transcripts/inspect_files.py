@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.unreadable import FAULTS
-from context_bench.transcripts.source import DOCUMENT_LIMIT, Source
+from context_bench.transcripts.format import DOCUMENT_LIMIT, LogSource
 
 #: The entry of one sample, or that of the main part of a large sample kept in pieces.
 _SAMPLE = re.compile(r"samples/(?P<id>.+)_epoch_(?P<epoch>\d+)(?:/sample)?\.json")
@@ -45,7 +45,7 @@ def holds_samples(path: Path) -> bool:
         return False
 
 
-def log_of(source: Source, skip: Skip | None = None) -> tuple[dict[str, Any], Iterator[Any]]:
+def log_of(source: LogSource, skip: Skip | None = None) -> tuple[dict[str, Any], Iterator[Any]]:
     """The header of a log in either form (empty, if an archive has none), and its samples as they stand there.
 
     An entry of an archive that cannot be read raises `BadInput`, or is counted by `skip`.

@@ -15,7 +15,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import LogSource, Place
 from context_bench.transcripts.session import (
     WIRE_HEADERS,
     RecordedReply,
@@ -23,7 +23,7 @@ from context_bench.transcripts.session import (
     conversation,
     verbatim,
 )
-from context_bench.transcripts.source import Place, Source
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ITEMS, ChatMessage, message_text, to_chat
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -92,7 +92,7 @@ def request_and_reply(value: Any, fields: Collection[str]) -> tuple[Mapping[str,
 
 
 def told_session(*holders: Any) -> str | None:
-    """What a log line, its body or its metadata call the session."""
+    """Name of the session in a log line, its body or its metadata."""
     for holder in holders:
         if isinstance(holder, Mapping):
             metadata = holder.get("metadata")
@@ -110,13 +110,13 @@ def _without_person(name: str) -> str:
     return found[1] if found else name
 
 
-def transcripts_of(source: Source, name: str, read: Reader) -> Iterator[Transcript]:
+def transcripts_of(source: LogSource, name: str, read: Reader) -> Iterator[Transcript]:
     """The runs of a request log, in order of their first lines."""
     for number, (told, places) in enumerate(conversations(source, read), 1):
         yield transcript_of(source, name, read, told or f"{source.path.stem}-{number}", places)
 
 
-def transcript_of(source: Source, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:
+def transcript_of(source: LogSource, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:
     """One run of a request log, whose lines are read when its requests are asked for."""
     one = Transcript(ident, name, "tap", named=False)
     one.sent = lambda: _sent(one, [line for line in map(read, source.at(places)) if isinstance(line, Logged)])
@@ -133,7 +133,7 @@ class _Thread:
     last: str
 
 
-def conversations(source: Source, read: Reader) -> list[tuple[str | None, list[Place]]]:
+def conversations(source: LogSource, read: Reader) -> list[tuple[str | None, list[Place]]]:
     """The name of each conversation of a log and where its lines are, in order of their first lines.
 
     Lines that are passed over are counted in `source.skipped`. A log whose records hold no bodies raises `BadInput`.
@@ -147,7 +147,7 @@ def conversations(source: Source, read: Reader) -> list[tuple[str | None, list[P
     return groups
 
 
-def _groups(source: Source, read: Reader) -> list[tuple[str | None, list[Place]]]:
+def _groups(source: LogSource, read: Reader) -> list[tuple[str | None, list[Place]]]:
     groups: list[_Thread] = []
     opened: dict[str, _Thread] = {}
     answered: dict[str, _Thread] = {}
@@ -193,7 +193,7 @@ def _items(line: Logged) -> list[Any]:
 
 
 def _opening(line: Logged) -> list[Any]:
-    """What stays the same in all requests of one conversation: the instructions and the first thing said."""
+    """Key that all requests of one conversation share: the instructions and the first message."""
     items = _items(line)
     spoken = [item for item in items if not (isinstance(item, Mapping) and item.get("role") in SYSTEM_ROLES)]
     system = [line.body.get("system"), line.body.get("instructions"), *items[: len(items) - len(spoken)]]

@@ -43,7 +43,7 @@ WIRE_HEADERS: dict[str, dict[str, str]] = {
 
 @dataclass(slots=True)
 class RecordedReply:
-    """What the model said: `text` (`None` if nothing), `tool_calls` as `{"id", "name", "arguments"}` with arguments as JSON text."""
+    """The model's reply: `text` (`None` if none), `tool_calls` as `{"id", "name", "arguments"}` with arguments as JSON text."""
 
     text: str | None = None
     tool_calls: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a coding agent looked at, in order: one record per run, whatever program recorded it.
+"""Reads and edits of a coding agent, in order: one record per run, whatever program recorded it.
 
 ```python
 trace = Trace("task-1", agent="codex", model="gpt-5", events=[
@@ -24,6 +24,8 @@ import orjson
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Usage
+from context_bench.core.spans import Range, common, merged, size, without
+from context_bench.core.spans import Ranges as LineRanges
 from context_bench.core.usage import usage_of
 
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]
@@ -32,7 +34,6 @@ Provenance = Literal["structured", "output_numbered", "output_matched", "args", 
 #: `shown`: the text reached the model; `listed`: only the name; `claimed`: the agent, or its request, says so and nothing shows it.
 Strength = Literal["shown", "listed", "claimed"]
 Ranges = tuple[tuple[int, int], ...] | Literal["all"] | None
-
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 STRENGTHS: tuple[Strength, ...] = get_args(Strength)
@@ -208,3 +209,59 @@ _EVENT_FIELDS = [f.name for f in fields(Event)]
 _EVENT_VALUES = attrgetter(*_EVENT_FIELDS)
 _EVENT_USUAL = [_ABSENT if f.default is MISSING else f.default for f in fields(Event)]
 _PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command", "models")
+
+
+_ALL: LineRanges = [(1, 2**53)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rereads:
+    """`reads`: texts of files that the model was shown; `again`: those of them that held nothing new. `lines`, `lines_again`: the same in
+    lines, where it is known which (a whole file counts as a read, and as lines only if it was shown before).
+    """
+
+    reads: int = 0
+    again: int = 0
+    lines: int = 0
+    lines_again: int = 0
+
+    @property
+    def redundancy(self) -> float | None:
+        """Share of the known lines that had been shown before; `None` where no line is known."""
+        return self.lines_again / self.lines if self.lines else None
+
+    def __add__(self, other: Rereads) -> Rereads:
+        return Rereads(self.reads + other.reads, self.again + other.again, self.lines + other.lines, self.lines_again + other.lines_again)
+
+
+def rereads(events: Iterable[Event]) -> Rereads:
+    """Count over the events of one run, in order. What was read before an edit of the same file is new again after it."""
+    known: dict[str, LineRanges] = {}
+    found = Rereads()
+    for event in events:
+        if event.path is None or not event.ok:
+            continue
+        if event.kind == "edit":
+            known.pop(event.path, None)
+        elif event.strength == "shown" and event.ranges is not None:
+            found += _read(event, known)
+    return found
+
+
+def _read(event: Event, known: dict[str, LineRanges]) -> Rereads:
+    assert event.path is not None
+    before = known.get(event.path, [])
+    whole = event.ranges == "all"
+    shown: LineRanges = _ALL if event.ranges == "all" else merged([_pair(pair) for pair in event.ranges or ()])
+    if not shown:
+        return Rereads()
+    known[event.path] = merged([*before, *shown])
+    new = without(shown, before)
+    if whole:
+        return Rereads(1, int(not new))
+    return Rereads(1, int(not new), size(shown), size(common(shown, before)))
+
+
+def _pair(pair: Iterable[int]) -> Range:
+    first, last = pair
+    return first, last

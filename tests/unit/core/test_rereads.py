@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.transcripts.rereads import Rereads, rereads
-from context_bench.transcripts.trace import Event
+from context_bench.transcripts.trace import Event, Rereads, rereads
 
 
 def read(path, ranges, **more):

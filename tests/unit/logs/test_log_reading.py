@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
-from context_bench.transcripts.format import peek_at
+from context_bench.transcripts.format import LogSource, peek_at
 from context_bench.transcripts.formats import formats
-from context_bench.transcripts.source import Source
 from context_bench.transcripts.traces import load_traces
 
 USE = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "/r/a.py"}}
@@ -137,7 +136,7 @@ def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> 
 
 def test_an_empty_file_is_of_no_format(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"")
-    peek = peek_at(Source(tmp_path / "log.jsonl"))
+    peek = peek_at(LogSource(tmp_path / "log.jsonl"))
     assert formats()
     assert not any(one.sniff(peek) for one in formats().values())
     assert len({one.rank for one in formats().values()}) == len(formats())

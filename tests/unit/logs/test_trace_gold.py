@@ -8,8 +8,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
-from context_bench.traces.gold import Gold, GoldItem
-from context_bench.traces.gold_files import Drift, content_drift, faults, load_gold
+from context_bench.traces.gold import ContentDrift, Gold, GoldItem, content_drift, faults, load_gold
 
 ITEM = {"file": "a.py", "start_line": 2, "end_line": 3}
 ROW = {"inst_id": "I-1", "original_inst_id": "owner__repo-1", "commit": "c" * 40, "init_ctx": [ITEM], "add_ctx": [{**ITEM, "file": "b.py"}]}
@@ -98,9 +97,9 @@ def test_gold_whose_text_is_elsewhere_is_reported():
         ],
     )
     assert content_drift(gold, repo) == [
-        Drift("/testbed/a.py", 1, 2, 3),
-        Drift("a.py", 1, 1, None),
-        Drift("b.py", 5, 5, None),
-        Drift("gone.py", 1, 1, None),
+        ContentDrift("/testbed/a.py", 1, 2, 3),
+        ContentDrift("a.py", 1, 1, None),
+        ContentDrift("b.py", 5, 5, None),
+        ContentDrift("gone.py", 1, 1, None),
     ]
     assert faults([gold], repo) == {"gold_content_mismatch": 4, "gold_missing_file": 1}

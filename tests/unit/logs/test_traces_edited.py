@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.transcripts.record import ToolCall, Transcript
-from context_bench.transcripts.traces.edited import Edits, Text, split
-from context_bench.transcripts.traces.read import trace_of
+from context_bench.transcripts.traces.edited import EditedText, Edits, split
+from context_bench.transcripts.traces.trace_files import trace_of
+from context_bench.transcripts.transcript import ToolCall, Transcript
 
 BASE = [f"line {n}" for n in range(1, 31)]
 
@@ -156,7 +156,7 @@ lines = st.lists(st.sampled_from(["a", "b", "c", "", "d e"]), max_size=12)
 @given(lines, lines, st.integers(0, 12), st.integers(0, 12))
 def test_lines_that_stay_keep_their_numbers(old, new, start, end):
     start, end = sorted((min(start, len(old)), min(end, len(old))))
-    text = Text.of("".join(line + "\n" for line in old).encode())
+    text = EditedText.of("".join(line + "\n" for line in old).encode())
     text.put(start, end, new)
     assert text.lines == [*old[:start], *new, *old[end:]]
     kept = [number for number in text.numbers if number]
@@ -169,7 +169,7 @@ def test_lines_that_stay_keep_their_numbers(old, new, start, end):
 @given(lines, st.text("ab\n", min_size=1, max_size=3), st.text("ab\n", max_size=3), st.booleans())
 def test_a_replacement_is_what_text_replacement_gives(old, wanted, given_, everywhere):
     whole = "".join(line + "\n" for line in old) or "\n"
-    text = Text(split(whole), list(range(1, len(split(whole)) + 1)))
+    text = EditedText(split(whole), list(range(1, len(split(whole)) + 1)))
     done = text.replace(wanted, given_, everywhere)
     assert done == (whole.count(wanted) == 1 or (everywhere and wanted in whole))
     assert text.lines == split(whole.replace(wanted, given_) if done else whole)

@@ -9,9 +9,9 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot, open_repo
-from context_bench.transcripts.folders import root_among
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import load_traces
+from context_bench.transcripts.transcript import root_among
 
 from . import transcript_cases as cases
 

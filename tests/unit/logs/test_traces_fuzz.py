@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
+from context_bench.transcripts.format import LogSource, peek_at
 from context_bench.transcripts.format import format_of as found_format
-from context_bench.transcripts.format import peek_at
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session import Session
-from context_bench.transcripts.source import Source
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import load_traces
 
@@ -88,7 +87,7 @@ def format_of(data: bytes) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(data)
-        found = found_format(peek_at(Source(path)), [one for one in formats().values() if one.calls])
+        found = found_format(peek_at(LogSource(path)), [one for one in formats().values() if one.calls])
         return next((name for name, one in formats().items() if one is found), None)
 
 
@@ -147,7 +146,7 @@ def values_of(data: bytes) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(data)
-        return list(Source(path).values())
+        return list(LogSource(path).values())
 
 
 @settings(max_examples=150, deadline=None)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
-from context_bench.transcripts.record import run
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.traces import ToolCall, Vocabulary, Workspace, events_of_call, outputs
-from context_bench.transcripts.traces.paths import located, root_of
-from context_bench.transcripts.traces.read import trace_of
+from context_bench.transcripts.traces.trace_files import trace_of
+from context_bench.transcripts.traces.vocabulary import located, root_of
+from context_bench.transcripts.transcript import run
 
 FILE = [f"line {number}" for number in range(1, 41)]
 REPO = Snapshot({"src/a.py": ("\n".join(FILE) + "\n").encode(), "src/sub/b.py": b"x\n", "b.py": b"y\n"})

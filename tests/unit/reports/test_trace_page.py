@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from context_bench.reports.html import environment
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import compare_traces, score_trace
-from context_bench.traces.reports import page as trace_page
-from context_bench.traces.reports.curve import after, mean_after, run_curve
-from context_bench.traces.reports.filemap import file_map, in_order, ranges_text, ruler
-from context_bench.traces.reports.page import to_html
-from context_bench.traces.reports.provenance import evidence
-from context_bench.traces.reports.runs import Limits, kept_steps, run_view
+from context_bench.traces.reports import trace_page
+from context_bench.traces.reports.run_details import DetailLimits, kept_steps, run_view
 from context_bench.traces.reports.sections import comparison_section
+from context_bench.traces.reports.trace_page import to_html
+from context_bench.traces.reports.views import after, evidence, file_map, in_order, mean_after, ranges_text, ruler, run_curve
 from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace
 
@@ -55,8 +53,8 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def fragment(row: TraceRow, limits: Limits | None = None) -> str:
-    return environment().get_template("trace_run.html.j2").render(run=run_view(row, limits or Limits()))
+def fragment(row: TraceRow, limits: DetailLimits | None = None) -> str:
+    return environment().get_template("trace_run.html.j2").render(run=run_view(row, limits or DetailLimits()))
 
 
 def row_data(text: str) -> dict[str, Any]:
@@ -188,7 +186,7 @@ def test_of_very_many_runs_those_that_read_least_open(monkeypatch: pytest.Monkey
 
 def test_a_thousand_usual_runs_all_open() -> None:
     room = trace_page.DETAIL_BYTES // 1000
-    one = len(fragment(long_run(120), Limits.of(room)).encode())
+    one = len(fragment(long_run(120), DetailLimits.of(room)).encode())
     assert one < room
 
 

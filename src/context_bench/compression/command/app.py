@@ -257,11 +257,11 @@ class RawPair:
 
 def read(path: Path) -> Iterator[RawPair]:
     """The pairs of a file with one object per line (or one list of them); `BadInput` names the first line that is none."""
-    from context_bench.transcripts.source import Source
+    from context_bench.transcripts.format import LogSource
 
     if not path.is_file():
         raise BadInput(f"no file {path}; expected JSON lines with 'original' and 'compressed'")
-    source = Source(path)
+    source = LogSource(path)
     number = 0
     for number, value in enumerate(source.values(), 1):
         yield _pair(value, number, path)

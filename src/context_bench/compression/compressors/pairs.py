@@ -28,7 +28,7 @@ class RecordedPairs:
     deterministic = True
 
     def __init__(self, path: str) -> None:
-        from context_bench.transcripts.read import read_pairs
+        from context_bench.transcripts.session_files import read_pairs
 
         self.name = "pairs"
         self._path = path

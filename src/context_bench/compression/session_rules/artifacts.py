@@ -16,10 +16,11 @@ from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.jsontext import load_json
 from context_bench.shell.budget import Budget
-from context_bench.transcripts.record import ToolCall
-from context_bench.transcripts.traces.calls import Workspace, command_of, events_of_call, parts_of
-from context_bench.transcripts.traces.paths import cleaned, is_absolute, root_of
-from context_bench.transcripts.values import mapping, parsed
+from context_bench.transcripts.format import mapping, parsed
+from context_bench.transcripts.traces.events import command_of, events_of_call, parts_of
+from context_bench.transcripts.traces.tool_calls import Workspace
+from context_bench.transcripts.traces.vocabulary import cleaned, is_absolute, root_of
+from context_bench.transcripts.transcript import ToolCall
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]

@@ -18,8 +18,7 @@ from context_bench.traces.command.score import on_terminal, score
 
 if TYPE_CHECKING:
     from context_bench.traces import Repositories
-    from context_bench.traces.gold import Gold
-    from context_bench.traces.gold_files import GoldSet
+    from context_bench.traces.gold import Gold, GoldSet
     from context_bench.traces.rows import TraceRow
     from context_bench.transcripts.trace import Trace
 
@@ -123,9 +122,9 @@ def show(
     Without --gold it shows what was read and edited. Without --repo, lines are as the log tells them.
     """
     from context_bench.traces import Repositories
-    from context_bench.traces.gold_files import load_gold
-    from context_bench.traces.reports.show import render
-    from context_bench.traces.scoring import policy_of
+    from context_bench.traces.gold import load_gold
+    from context_bench.traces.reports.run_details import render
+    from context_bench.traces.score_one import policy_of
 
     policy_of(policy)
     golds = load_gold(gold) if gold is not None else None
@@ -138,7 +137,7 @@ def show(
 
 def _rows(path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | None, instance: str | None, policy: str) -> list[TraceRow]:
     """The run that is wanted, in all its attempts; `BadInput` where it is not there or not named."""
-    from context_bench.traces.gold_files import id_forms
+    from context_bench.traces.gold import id_forms
     from context_bench.transcripts.traces import load_traces
 
     if not path.exists():

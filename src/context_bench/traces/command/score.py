@@ -18,8 +18,8 @@ from context_bench.session.reporting import json_text, terminal
 if TYPE_CHECKING:
     from context_bench.reports.checks import Check
     from context_bench.traces import TraceResults
-    from context_bench.traces.keeping import StatusOf
-    from context_bench.traces.reports.summary import TraceSummary
+    from context_bench.traces.reports.trace_summary import TraceSummary
+    from context_bench.traces.row_file import StatusOf
     from context_bench.transcripts.solved import Solved
 
 
@@ -62,7 +62,7 @@ def score(
     Nothing is fetched and nothing of the logs is executed. Exit code 1 if of a set no run could be scored.
     """
     from context_bench.traces import score_traces
-    from context_bench.traces.gold_files import load_gold
+    from context_bench.traces.gold import load_gold
     from context_bench.transcripts.solved import load_solved
 
     sets = {label or UNNAMED: paths for label, paths in labelled(trace).items()}
@@ -180,7 +180,7 @@ def _hold(summary: TraceSummary, limits: Sequence[tuple[str, float]]) -> None:
 
 
 def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
-    """What the reports found, as a question that scoring asks of each run; nothing to ask without reports."""
+    """Make the function that gives scoring the reported status of each run; `None` without reports."""
     if not solved:
         return None
 
@@ -192,7 +192,7 @@ def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
 
 
 def _outcome(solved: Mapping[str, Sequence[Solved]], run: str, gold: Any) -> Any:
-    """What the reports of a set say of a task: the first that knows whether it was solved, else the first that knows the task."""
+    """Status of a task by the reports of a set: the first that knows whether it was solved, else the first that knows the task."""
     found = [one.find(gold.instance_id, *gold.ids) for one in (*solved.get(run, ()), *(solved.get("", ()) if run else ()))]
     told = [one for one in found if one is not None]
     return next((one for one in told if one.status != "unknown"), told[0] if told else None)
@@ -213,8 +213,8 @@ def summarised(
     found: TraceResults, gold: Path, solved: Mapping[str, Sequence[Solved]], threshold: float, exclude_infra: bool
 ) -> TraceSummary:
     """The summary of all rows, with what the reports say of tasks that no trace is about."""
-    from context_bench.traces.reports.summary import about, summarise
-    from context_bench.traces.settings import golds_sha
+    from context_bench.traces.job import golds_sha
+    from context_bench.traces.reports.trace_summary import about, summarise
     from context_bench.traces.symbols import grammar_versions
 
     golds = found.golds
@@ -264,7 +264,7 @@ ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "mark
 
 
 def check_places(reports: Sequence[Path], folder: Path | None) -> None:
-    """What cannot be written is told before an hour of scoring, not after it."""
+    """Refuse outputs that cannot be written before an hour of scoring, not after it."""
     for place in reports:
         if place.is_dir():
             raise BadInput(f"--report {place} is a folder; expected a file to write")
@@ -283,7 +283,7 @@ def _require_writable(option: str, place: Path, folder: Path) -> None:
 
 def keep_all(found: TraceResults, summary: TraceSummary, folder: Path, gold: Path) -> None:
     """All reports into a folder, beside the rows."""
-    from context_bench.traces.reports.appendix import NAME
+    from context_bench.traces.reports.trace_summary import NAME
 
     for format_, name in (("csv", NAME), ("json", "summary.json"), ("markdown", "summary.md"), ("html", "report.html")):
         with replacing(folder / name, "w", encoding="utf-8", newline="") as file:
@@ -306,7 +306,7 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
     elif format_ == "json":
         yield json_text(summary.to_json())
     elif format_ == "html":
-        from context_bench.traces.reports.page import to_html
+        from context_bench.traces.reports.trace_page import to_html
 
         yield to_html(found.rows(), summary)
     else:
@@ -317,12 +317,12 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
 
 
 def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
-    from context_bench.traces.reports.appendix import lines
-    from context_bench.traces.settings import golds_sha
+    from context_bench.traces.job import golds_sha
+    from context_bench.traces.reports.trace_summary import lines
 
     yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))
 
 
 def on_terminal(format_: str) -> dict[str, Any]:
-    """How a report is drawn on standard output, where that is a terminal."""
+    """Give the function that draws a report on standard output, if that is a terminal."""
     return terminal() if format_ == "table" else {}

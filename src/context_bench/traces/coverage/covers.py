@@ -1,4 +1,7 @@
-"""Selections and gold as sets of one repository: files, symbols, bytes and lines, which is what the levels count."""
+"""Selections and gold as sets of one repository: files, symbols, bytes and lines, which is what the levels count.
+
+`UpstreamSurveyor` makes them as the original evaluator does, faults included.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.spans import LineTable, Range, Ranges, common, size, without
-from context_bench.traces.coverage.figures import Symbol
-from context_bench.traces.coverage.policies import Policy
-from context_bench.traces.coverage.repository import Definitions, Files
-from context_bench.traces.coverage.resolving import Resolver
-from context_bench.traces.coverage.selecting import Selection
-from context_bench.traces.gold import GoldItem, clean_path
+from context_bench.traces.coverage.selection import Definitions, Files, Policy, Resolver, Selection, Symbol
+from context_bench.traces.gold import GoldItem, clean_path, upstream_path
 
 Sizes = tuple[int, int, int, int]  # by level, in the order of `LEVELS`
-
 _NONE = Definitions(())
 
 
 @dataclass(slots=True)
 class Cover:
-    """What was selected, as sets. `spans_named`: ranges were given, of whatever size."""
+    """The selected places as sets. `spans_named`: ranges were given, of whatever size."""
 
     files: set[str] = field(default_factory=set)
     symbols: set[Symbol] = field(default_factory=set)
@@ -31,11 +29,11 @@ class Cover:
     spans_named: bool = False
 
     def sizes(self) -> Sizes:
-        """How much there is at each level."""
+        """Size at each level."""
         return len(self.files), len(self.symbols), total(self.spans), total(self.lines)
 
     def common(self, other: Cover) -> Cover:
-        """What both hold."""
+        """Intersection with another cover."""
         return Cover(self.files & other.files, self.symbols & other.symbols, _meet(self.spans, other.spans), _meet(self.lines, other.lines))
 
     def add(self, other: Cover) -> None:
@@ -65,7 +63,7 @@ class Surveyor:
         self._known: dict[str, str | None] = {}
 
     def cover(self, selection: Selection) -> Cover:
-        """What a selection holds. Paths of no file are counted in `unresolved`."""
+        """Make the cover of a selection. Paths of no file are counted in `unresolved`."""
         named = {*selection.files, *(path for path, _ in selection.spans), *selection.symbols}
         self.unresolved.update(path for path in named if self._resolve(path) is None)
         out = Cover(files={found for path in selection.files if (found := self._resolve(path)) is not None})
@@ -92,7 +90,7 @@ class Surveyor:
         return out
 
     def gold(self, items: Iterable[GoldItem]) -> Cover:
-        """What gold holds: its files whether they are there or not, the rest where they are."""
+        """Make the cover of gold: its files, present or not, and the rest for files that are present."""
         by_path = self.gold_ranges(items)
         out = Cover(files=set(by_path))
         for path, pairs in by_path.items():
@@ -181,7 +179,7 @@ class Surveyor:
 
 
 def total(by_path: Mapping[str, Ranges]) -> int:
-    """How many lines (or bytes) there are in all files."""
+    """Count the lines (or bytes) in all files."""
     return sum([last - first + 1 for ranges in by_path.values() for first, last in ranges])
 
 
@@ -198,3 +196,66 @@ def joined(ranges: Iterable[Range]) -> Ranges:
 
 def _meet(a: Mapping[str, Ranges], b: Mapping[str, Ranges]) -> dict[str, Ranges]:
     return {path: both for path, ranges in a.items() if path in b and (both := common(ranges, b[path]))}
+
+
+class UpstreamResolver(Resolver):
+    """Leading components are dropped one by one until a file exists, down to the bare name."""
+
+    def resolve(self, path: str) -> str | None:
+        path = path.strip().strip("'\"").replace("\\", "/")
+        while path.startswith("./"):
+            path = path[2:]
+        parts = [part for part in path.split("/") if part]
+        for n in range(len(parts)):
+            ending = "/".join(parts[n:])
+            if posixpath.normpath(ending) in self._paths:
+                return ending
+        return None
+
+
+class UpstreamSurveyor(Surveyor):
+    """Only files named as such are files read, `"all"` is no line, ranges are taken as they come, and lines count without a file."""
+
+    implied_files = False
+
+    def resolver_for(self, files: Files, cwd: str | None) -> Resolver:
+        return UpstreamResolver(files.paths(), cwd)
+
+    def gold_path(self, path: str) -> str:
+        return upstream_path(path)
+
+    def stored_path(self, path: str) -> str:
+        return posixpath.normpath(path)
+
+    def everything(self, path: str) -> Ranges:
+        return []
+
+    def gold_lines(self, items: Iterable[GoldItem]) -> dict[str, Ranges]:
+        """As they are written, those below line 1 too."""
+        return {path: joined(pairs) for path, pairs in self.gold_ranges(items).items()}
+
+    def add_lines(self, out: Cover, path: str, pairs: list[Range]) -> None:
+        if lines := _lines(pairs):
+            out.lines[path] = lines
+        table = self._table(path)
+        if table is not None and (spans := joined(filter(None, (_bytes(table, *pair) for pair in pairs)))):
+            out.spans[path] = spans
+
+
+def _lines(pairs: Iterable[Range]) -> Ranges:
+    return joined((first, last) for first, last in pairs if first > 0 and last > 0)
+
+
+def _bytes(table: LineTable, first: int, last: int) -> Range | None:
+    """The bytes of lines: a first line below 1 is 1, a last line before the first is the first.
+
+    An empty file has one byte, and so has the line that a final line end would begin.
+    """
+    if not table.length:
+        return (0, 0)
+    first = max(1, first)
+    last = max(first, last)
+    if first > table.lines:
+        return (table.length, table.length) if first == table.lines + 1 and table.ends_in_newline else None
+    end = table.starts[last] - 1 if last < table.lines else table.length - 1
+    return table.starts[first - 1], end

@@ -9,15 +9,15 @@ from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sent
 from context_bench.stats.proportions import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS
-from context_bench.traces.reports.curve import LEVEL_NAMES
-from context_bench.traces.reports.summary import SetSummary, TraceSummary, totals, troubles
-from context_bench.traces.reports.tables import (
+from context_bench.traces.reports.trace_summary import SetSummary, TraceSummary, totals, troubles
+from context_bench.traces.reports.trace_tables import (
     evidence_section,
     figure,
     problems_section,
     scored_sections,
     sentence,
 )
+from context_bench.traces.reports.views import LEVEL_NAMES
 
 TITLE = "Did the agent read the right code?"
 _NAMED = 8  # instances named in a line
@@ -82,7 +82,7 @@ def _page(
 
 
 def facts_of(summary: TraceSummary) -> list[tuple[str, str]]:
-    """What the figures depend on."""
+    """The conditions on which the figures depend."""
     told = summary.about
     gold = told.get("gold") or {}
     facts = [(label, str(told[key])) for label, key in (("policy", "policy"), ("symbols", "profile")) if key in told]
@@ -103,7 +103,7 @@ def extra_sections(summary: TraceSummary) -> list[Section]:
 
 
 def notes_of(summary: TraceSummary) -> list[str]:
-    """What is in none of the figures, by name as far as that is short."""
+    """Items that are in none of the figures, by name if the list is short."""
     notes = []
     gold = summary.about.get("gold") or {}
     for reason, count in (gold.get("skipped") or {}).items():

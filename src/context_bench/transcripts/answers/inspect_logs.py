@@ -10,7 +10,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, duration, moment, money, score
 from context_bench.core.records import Example
 from context_bench.core.usage import INSPECT, usage_of
-from context_bench.transcripts.answers.record import (
+from context_bench.transcripts.answers.answer_files import (
     LETTERS,
     NO_TRIAL,
     AnswerLog,
@@ -20,10 +20,8 @@ from context_bench.transcripts.answers.record import (
     texts,
     trial_of,
 )
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 from context_bench.transcripts.inspect_files import is_archive, is_document, log_of, resolved
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
 
 SOURCE = "inspect"
 #: Parts of a sample in which long texts may stand as references.
@@ -36,7 +34,7 @@ def sniff(peek: Peek) -> bool:
     return is_archive(peek.start) or is_document(peek.first)
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers of a log in either form; also of an archive whose run crashed before its header was written. Raises `BadInput`."""
     header, samples = log_of(source)
     about = header.get("eval")
@@ -186,7 +184,7 @@ def _grade(value: Any) -> float | None:
 
 
 def _used(sample: dict[str, Any], output: dict[str, Any], model: str) -> dict[str, Any]:
-    """What the measured model used; models that only graded are others."""
+    """Usage of the measured model, without models that only graded."""
     models = _mapping(sample.get("model_usage"))
     if model in models:
         return _mapping(models[model])

@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.numbers import count, duration, money, scores
 from context_bench.core.records import Example
 from context_bench.core.usage import ROW, usage_of
-from context_bench.transcripts.answers.record import (
+from context_bench.transcripts.answers.answer_files import (
     NO_TRIAL,
     AnswerLog,
     RecordedAnswer,
@@ -22,9 +22,7 @@ from context_bench.transcripts.answers.record import (
     texts,
     trial_of,
 )
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 
 SOURCE = "jsonl"
 _ANSWERED = ("response", "error", "errors", "output")
@@ -45,14 +43,14 @@ def sniff(peek: Peek) -> bool:
     return any(key in peek.first for key in ("response", "error", "errors"))
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers in a file of JSON lines."""
     log = AnswerLog(SOURCE, iter(()))
     log.answers = _answers(log, source)
     return log
 
 
-def _answers(log: AnswerLog, source: Source) -> Iterator[RecordedAnswer]:
+def _answers(log: AnswerLog, source: LogSource) -> Iterator[RecordedAnswer]:
     skipped: Counter[str] = Counter()
     positions: dict[str, int] = {}
     for value in source.values():

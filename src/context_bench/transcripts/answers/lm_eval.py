@@ -16,10 +16,15 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
-from context_bench.transcripts.answers.record import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.source import Place, Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.answers.answer_files import (
+    LETTERS,
+    AnswerLog,
+    RecordedAnswer,
+    golds,
+    id_of,
+    texts,
+)
+from context_bench.transcripts.format import Format, LogSource, Peek, Place, text
 
 SOURCE = "lm_eval"
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
@@ -37,7 +42,7 @@ def sniff(peek: Peek) -> bool:
     return "doc" in first and ("resps" in first or "filtered_resps" in first)
 
 
-def read(source: Source) -> AnswerLog:
+def read(source: LogSource) -> AnswerLog:
     """The answers in a file of samples. Filters of one document become scores of one answer; repeats become trials."""
     named = _NAME.fullmatch(source.path.stem)
     task = named["task"] if named else source.path.stem
@@ -58,7 +63,7 @@ def _results(path: Path, date: str | None) -> dict[str, Any]:
     if date is None or not beside.is_file():
         return {}
     try:
-        found = next(Source(beside).values(), None)
+        found = next(LogSource(beside).values(), None)
     except BadInput:
         return {}
     return found if isinstance(found, dict) else {}
@@ -70,7 +75,7 @@ def _folder(path: Path) -> str | None:
     return name.replace("__", "/") if "__" in name.strip("_") else None
 
 
-def _answers(log: AnswerLog, source: Source, task: str, model: str) -> Iterator[RecordedAnswer]:
+def _answers(log: AnswerLog, source: LogSource, task: str, model: str) -> Iterator[RecordedAnswer]:
     places: dict[str, list[Place]] = {}
     for place, value in source.placed():
         if isinstance(value, dict) and ("resps" in value or "filtered_resps" in value):
@@ -171,7 +176,7 @@ def _options(entry: dict[str, Any]) -> list[str]:
 
 
 def _outputs(entry: dict[str, Any]) -> list[Example]:
-    """What came back, per repeat: the text, or the likeliest of the options."""
+    """Answers per repeat: the text, or the likeliest of the options."""
     if (likely := _likelihoods(entry)) is not None:
         options = _options(entry)
         if not options or len(likely) != len(options):

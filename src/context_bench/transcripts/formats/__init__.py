@@ -1,11 +1,11 @@
-"""Log formats of agents and gateways, one module each: what each reads becomes `record.Transcript`s."""
+"""Log formats of agents and gateways, one module each; each reader makes `Transcript`s."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from context_bench.transcripts.format import Format, formats_in
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.transcript import Transcript
 
 
 def formats() -> dict[str, Format[Iterator[Transcript]]]:

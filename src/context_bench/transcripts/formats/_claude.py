@@ -16,9 +16,9 @@ from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.transcripts.account import is_placeholder
-from context_bench.transcripts.record import NO_PROMPT, Context, Message, Transcript, run
+from context_bench.transcripts.format import text, texts
 from context_bench.transcripts.session import RecordedReply, reply_tokens
-from context_bench.transcripts.values import text, texts
+from context_bench.transcripts.transcript import NO_PROMPT, Context, Message, Transcript, run
 from context_bench.wire.conversation import MAX_TOKENS, reply_message
 
 _USES = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -120,7 +120,7 @@ class ClaudeRun:
         return found
 
     def repeated(self, ident: Any) -> bool:
-        """Whether a line of this id was read before (a resumed session repeats lines)."""
+        """True if a line of this id was read before (a resumed session repeats lines)."""
         if not isinstance(ident, str) or not ident:
             return False
         known = ident in self._lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript
-from context_bench.transcripts.values import mapping, text, texts
+from context_bench.transcripts.format import mapping, text, texts
+from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript
 
 CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")

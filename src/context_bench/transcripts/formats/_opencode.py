@@ -15,8 +15,8 @@ from context_bench.core.numbers import count, moment, money, whole
 from context_bench.core.records import Usage
 from context_bench.core.usage import OPENCODE
 from context_bench.core.usage import usage_of as read_usage
-from context_bench.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript, log_calls
-from context_bench.transcripts.values import mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import mapping, parsed, sequence, text, texts
+from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
 
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"
@@ -166,7 +166,7 @@ class _Reading:
             self.one.restart([_dropped(message, due) for message in before])
 
     def _compacted(self, summary: Message) -> None:
-        """What was asked for the summary is not kept; what follows goes on from it and from the messages that were kept with it."""
+        """Continue from the summary and the messages kept with it; the log does not keep the request for the summary."""
         _, tail = self.asked or ("", None)
         self.asked = None
         if "prompt" not in self.one.assumed:
@@ -201,7 +201,7 @@ def _created(info: Mapping[str, Any]) -> float | None:
 
 
 def usage_of(raw: Any) -> Usage | None:
-    """What opencode says a reply took: its `input` leaves the cached tokens out, its `output` (where `total` shows it) the thoughts."""
+    """Usage of a reply as opencode states it: `input` leaves out the cached tokens, `output` (where `total` shows it) the thoughts."""
     usage, total = read_usage(raw, OPENCODE), count(mapping(raw).get("total"))
     if usage is None:
         return None

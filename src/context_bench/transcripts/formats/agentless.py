@@ -10,12 +10,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from context_bench.transcripts.claims import claim
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript, claim, run
 
 NAME = "agentless"
 _FILES = ("3_final_combined_files", "2_embedding_selected_files", "1_model_selected_files")
@@ -26,12 +23,12 @@ _Places = list[tuple[str, str]]
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object has numbered stages."""
+    """True if the first object has numbered stages."""
     first = peek.first
     return sum(bool(_STAGE.match(str(key))) for key in first) >= 2 or "6_final_selected_patch" in first
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
     for value in source.values():
         row = mapping(value)

@@ -1,7 +1,9 @@
 """Aider's chat history (`.aider.chat.history.md`): Markdown in which the user's lines begin with `####` and the program's with `>`.
 
 What the program says ends with two blanks, on its last line; what the model says has no mark. The files in the chat, the repository map and
-the system prompt were sent with every request and are not kept; tokens and cost are kept rounded. Edits stand in what the model says.
+the system prompt were sent with every request and are not kept; tokens and cost are kept rounded.
+
+Edits stand in the model's answers: SEARCH/REPLACE blocks, and whole files in fences under their names.
 """
 
 from __future__ import annotations
@@ -9,13 +11,91 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from context_bench.core.numbers import MOST, amount, money
 from context_bench.core.records import Usage
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.formats._aider_edits import edits_of
-from context_bench.transcripts.record import NO_PROMPT, Message, ToolCall, Transcript, log_calls
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
+
+_SEARCH = re.compile(r"^<{5,9} ?SEARCH>?\s*$")
+_MIDDLE = re.compile(r"^={5,9}\s*$")
+_REPLACE = re.compile(r"^>{5,9} ?REPLACE\s*$")
+_FENCE = re.compile(r"^(`{3,}|~{3,})\S*\s*$")
+_MOST = 500
+
+
+def edits_of(said: str, applied: set[str], failed: str) -> list[ToolCall]:
+    """The calls that the edits in a reply amount to.
+
+    `applied`: the files that the program says it edited. `failed`: what it said of blocks that did not fit, which names each with its
+    file. A block of a file of neither was not carried out.
+    """
+    calls: list[ToolCall] = []
+    rest = "were applied successfully" in failed
+    blocks = list(_blocks(said.split("\n")))
+    for path, arguments in blocks:
+        if "content" in arguments and path not in applied:
+            continue  # a fence under a line that is no name, or a file that was only shown
+        missed = f"match lines in {path}\n" in failed and str(arguments.get("old_string", "")).strip() in failed
+        made = path in applied or (rest and bool(failed) and not missed)
+        call = ToolCall("write" if "content" in arguments else "edit", {"path": path, **arguments})
+        call.answer("", failed=True if missed or not made else None)
+        calls.append(call)
+    named = {path for path, _ in blocks}
+    for path in sorted(applied - named):
+        call = ToolCall("edit", {"path": path})
+        call.answer("")
+        calls.append(call)
+    return calls
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The file and the change of each block, at most so many."""
+    found = 0
+    at, path = 0, ""
+    while at < len(lines) and found < _MOST:
+        line = lines[at]
+        if _SEARCH.match(line):
+            path = _name(lines, at) or path
+            middle, end = _next(lines, at, _MIDDLE), 0
+            end = _next(lines, middle, _REPLACE) if middle else 0
+            if not end:
+                return
+            if path:
+                found += 1
+                yield path, {"old_string": _text(lines[at + 1 : middle]), "new_string": _text(lines[middle + 1 : end])}
+            at = end + 1
+        elif (fence := _FENCE.match(line)) and (name := _name(lines, at)):
+            end = next((n for n in range(at + 1, len(lines)) if lines[n].rstrip() == fence[1]), 0)
+            if not end:
+                return
+            if not any(_SEARCH.match(inner) for inner in lines[at + 1 : end]):
+                found += 1
+                yield name, {"content": _text(lines[at + 1 : end])}
+                at = end + 1
+            else:
+                at += 1
+        else:
+            at += 1
+
+
+def _name(lines: list[str], at: int) -> str:
+    """The file's name above a block: the last line before it that is neither blank nor a fence."""
+    for line in reversed(lines[max(0, at - 3) : at]):
+        bare = line.strip().strip("*`:").removeprefix("# ").strip()
+        if bare and not _FENCE.match(line) and not _REPLACE.match(line):
+            return bare if len(bare) < 1000 and not re.search(r"\s{2}|[<>|\"?]|[.!,]$", bare) and " " not in bare else ""
+    return ""
+
+
+def _next(lines: list[str], at: int, mark: re.Pattern[str]) -> int:
+    return next((n for n in range(at + 1, len(lines)) if mark.match(lines[n])), 0)
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(line + "\n" for line in lines)
+
 
 NAME = "aider"
 _STARTED = re.compile(r"^# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*$")
@@ -39,11 +119,11 @@ _LONGEST_LINE = 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a chat's first line is at the beginning of the file."""
+    """True if a chat's first line is at the beginning of the file."""
     return b"\0" not in peek.start[:4096] and _SNIFFED.search(peek.start) is not None
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per start of the program that anything was said in."""
     chat: _Chat | None = None
     seen: dict[str, int] = {}
@@ -62,7 +142,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield chat.one
 
 
-def _lines(source: Source) -> Iterator[str]:
+def _lines(source: LogSource) -> Iterator[str]:
     read = 0
     with source.path.open("rb") as file:
         while line := file.readline(_LONGEST_LINE):

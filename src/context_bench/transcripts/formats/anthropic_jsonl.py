@@ -10,10 +10,9 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import reply_message
 
 NAME = "anthropic-jsonl"
@@ -22,11 +21,11 @@ _BODY = frozenset({"model", "messages", "system", "tools", "tool_choice", "max_t
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether any of the first lines can only be an Anthropic body."""
+    """True if any of the first lines can only be an Anthropic body."""
     return any(not isinstance(logged(value), str) for value in peek.sample)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The conversations of the file."""
     return transcripts_of(source, NAME, logged)
 
@@ -53,7 +52,7 @@ def logged(value: Any) -> Logged | str:
 
 
 def is_body(body: Mapping[str, Any]) -> bool:
-    """Whether a body is of Anthropic's wire and of no other."""
+    """True if a body is of Anthropic's wire and of no other."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, Mapping) for m in messages):
         return False

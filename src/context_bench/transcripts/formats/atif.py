@@ -7,20 +7,18 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
 from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Message, ToolCall, Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
+from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run
 
 NAME = "atif"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object names the schema."""
+    """True if the first object names the schema."""
     return str(peek.first.get("schema_version", "")).startswith("ATIF-")
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per trajectory; those of sub-agents are part of it, marked."""
     for value in source.values():
         document = mapping(value)

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, parsed, sequence, text
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "benchkit"
 _KEYS = ("tool_invocations_curated", "tool_invocations_raw")
@@ -20,11 +18,11 @@ _ARGUMENTS = ("offset", "limit", "command", "pattern", "workdir", "cwd", "glob",
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether an object has such invocations."""
+    """True if an object has such invocations."""
     return any(key in mapping(mapping(value).get("metadata")) for value in peek.sample[:20] for key in _KEYS)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
     for row in map(mapping, source.values()):
         meta = mapping(row.get("metadata"))

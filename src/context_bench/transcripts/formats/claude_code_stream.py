@@ -11,18 +11,16 @@ from typing import Any
 
 from context_bench.core.numbers import money
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats._claude import ClaudeRun
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "claude-code-stream"
 _RESULT = ("total_cost_usd", "num_turns", "duration_ms", "is_error")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and `session_id`."""
+    """True if the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and `session_id`."""
     if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in peek.sample):
         return False  # another program's stream, which has the same first line
     return any(isinstance(value, dict) and _is_ours(value) for value in peek.sample)
@@ -34,7 +32,7 @@ def _is_ours(value: Mapping[str, Any]) -> bool:
     return value.get("type") in ("user", "assistant") and "parent_tool_use_id" in value and isinstance(value.get("message"), Mapping)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The runs of the file, told apart by their session ids, and those of their sub-agents."""
     return from_values(source.values(), source.skip)
 

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, is_note, mapping, text
 from context_bench.transcripts.formats._claude import ClaudeRun
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source, is_note
-from context_bench.transcripts.values import mapping, text
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "claude-code-transcript"
 _SPOKEN = ("user", "assistant")
@@ -51,33 +49,33 @@ _BOOKKEEPING = frozenset(
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the lines have Claude Code's envelope."""
+    """True if the lines have Claude Code's envelope."""
     return any(
         isinstance(value, dict) and "parentUuid" in value and isinstance(value.get("sessionId"), str) and value.get("type") in _SPOKEN
         for value in peek.sample
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session id and sub-agent in the file."""
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
     yield from _finished(runs)
 
 
-def with_helpers(source: Source) -> Iterator[Transcript]:
+def with_helpers(source: LogSource) -> Iterator[Transcript]:
     """The same with the sub-agents' files beside, whose calls are their run's."""
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
     for path in sorted((source.path.with_suffix("") / "subagents").glob("*.jsonl")):
-        other = Source(path, calls_only=source.calls_only)
+        other = LogSource(path, calls_only=source.calls_only)
         _lines(other, runs)
         source.skipped.update(other.skipped)
     yield from _finished(runs)
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file is a sub-agent's that is read along with its session's, or describes one."""
+    """True if a file is a sub-agent's that is read along with its session's, or describes one."""
     if is_note(path):
         return True
     return path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
@@ -90,7 +88,7 @@ def _finished(runs: dict[str, ClaudeRun]) -> Iterator[Transcript]:
         yield from run.transcripts()
 
 
-def _lines(source: Source, runs: dict[str, ClaudeRun]) -> None:
+def _lines(source: LogSource, runs: dict[str, ClaudeRun]) -> None:
     for value in source.values():
         session = text(mapping(value).get("sessionId"))
         if session is None:
@@ -135,7 +133,7 @@ def _take(line: dict[str, Any], run: ClaudeRun, session: str) -> str | None:
 
 
 def _unread(kind: Any) -> str | None:
-    """Why a line of a kind that is no message is passed over; `None` where nobody needs to know."""
+    """Reason to skip a line of a kind that is no message; `None` if nobody needs to know."""
     return None if isinstance(kind, str) and kind in _BOOKKEEPING else f"type {str(kind)[:40]}"
 
 

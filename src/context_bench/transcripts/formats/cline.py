@@ -8,17 +8,15 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import EDITORS, usage_of
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats._claude import ClaudeRun
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "cline"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a session with messages of blocks, or the file is a list of these."""
+    """True if the first object is a session with messages of blocks, or the file is a list of these."""
     first = peek.first
     if isinstance(first.get("sessionId"), str) and isinstance(first.get("messages"), list):
         return "projectHash" not in first
@@ -34,7 +32,7 @@ def _uses(message: Mapping[str, Any]) -> bool:
     return any(mapping(block).get("type") == "tool_use" for block in sequence(message.get("content")))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session; a bare list of messages is one."""
     bare = _begun(None)
     for row in map(mapping, source.values()):

@@ -11,22 +11,20 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import whole
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.formats._codex import Items
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "codex-exec"
 _KNOWN = ("turn.started", "item.started", "item.updated")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a line opens a thread."""
+    """True if a line opens a thread."""
     return any(isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started" for value in peek.sample)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per thread in the file."""
     return from_values(source.values(), source.skip)
 

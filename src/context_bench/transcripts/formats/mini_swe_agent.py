@@ -11,17 +11,14 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.claims import FENCE, claims, fenced, observation, tool_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import ToolCall, Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.transcript import FENCE, ToolCall, Transcript, claims, fenced, observation, run, tool_of
 
 NAME = "mini-swe-agent"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object names the format, or has messages with fenced commands."""
+    """True if the first object names the format, or has messages with fenced commands."""
     first = peek.first
     if str(first.get("trajectory_format", "")).startswith("mini-swe-agent"):
         return True
@@ -31,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     return any(m.get("role") == "assistant" and FENCE.search(texts(m.get("content")) or "") for m in spoken)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
     for value in source.values():
         document = mapping(value)

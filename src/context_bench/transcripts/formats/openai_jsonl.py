@@ -13,10 +13,9 @@ from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import reply_message
 
 NAME = "openai-jsonl"
@@ -25,11 +24,11 @@ _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether any of the first lines is an OpenAI body."""
+    """True if any of the first lines is an OpenAI body."""
     return any(not isinstance(logged(value), str) for value in peek.sample)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The conversations of the file."""
     return transcripts_of(source, NAME, logged)
 
@@ -57,7 +56,7 @@ def logged(value: Any) -> Logged | str:
 
 
 def wire_of_body(body: Mapping[str, Any]) -> str | None:
-    """Which OpenAI wire a body belongs to; `None` if it is none of a conversation."""
+    """Name of the OpenAI wire of a body; `None` if it is none of a conversation."""
     messages = body.get("messages")
     if isinstance(messages, list) and messages and all(isinstance(m, Mapping) and m.get("role") in _ROLES for m in messages):
         return "openai-chat"

@@ -6,21 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.formats._opencode import usage_of
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, text, texts
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "opencode"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether a line has the program's envelope."""
+    """True if a line has the program's envelope."""
     return any("sessionID" in row and isinstance(row.get("part"), Mapping) for row in map(mapping, peek.sample))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per session id in the file."""
     runs: dict[str, Transcript] = {}
     for row in map(mapping, source.values()):

@@ -11,11 +11,9 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats._opencode import Told, family_roots, joined, transcript_of
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-database"
 _TABLES = {"session": {"id"}, "message": {"id", "session_id", "data"}, "part": {"id", "message_id", "session_id", "data"}}
@@ -30,14 +28,14 @@ _MOST_BYTES = 1024 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is an SQLite database with opencode's tables."""
+    """True if the file is an SQLite database with opencode's tables."""
     if not peek.start.startswith(b"SQLite format 3\0"):
         return False
     with closing(_opened(peek.path)) as base:
         return _is_opencode(base, peek.path)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """Every session, in the order in which they began, sub-agents' with the one that they helped."""
     with closing(_opened(source.path)) as base:
         infos = {str(info["id"]): info for info in _sessions(base, source)}
@@ -87,7 +85,7 @@ def _asked(base: sqlite3.Connection, path: Path, query: str, *values: Any) -> It
 
 
 def _is_opencode(base: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables and columns are there, and are tables."""
+    """True if the tables and columns are there, and are tables."""
     kinds = dict(_asked(base, path, "SELECT name, type FROM sqlite_master WHERE name IN ('session', 'message', 'part')"))
     return all(kinds.get(table) == "table" and columns <= _columns(base, path, table) for table, columns in _TABLES.items())
 
@@ -96,7 +94,7 @@ def _columns(base: sqlite3.Connection, path: Path, table: str) -> set[str]:
     return {str(row[1]) for row in _asked(base, path, f"PRAGMA table_info({table})")}
 
 
-def _sessions(base: sqlite3.Connection, source: Source) -> Iterator[dict[str, Any]]:
+def _sessions(base: sqlite3.Connection, source: LogSource) -> Iterator[dict[str, Any]]:
     known = _columns(base, source.path, "session")
     columns = [name for name in _INFO if name in known]
     order = "time_created, id" if "time_created" in known else "id"
@@ -110,7 +108,7 @@ def _sessions(base: sqlite3.Connection, source: Source) -> Iterator[dict[str, An
             source.skip("a session without an id")
 
 
-def _messages(base: sqlite3.Connection, session: str, source: Source) -> Iterator[Told]:
+def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[Told]:
     """A session's messages with their parts, in order."""
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for message, ident, data in _rows(base, source, "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", session):
@@ -122,7 +120,7 @@ def _messages(base: sqlite3.Connection, session: str, source: Source) -> Iterato
         yield {**mapping(data), "id": ident}, parts.pop(str(ident), [])
 
 
-def _rows(base: sqlite3.Connection, source: Source, query: str, session: str) -> Iterator[tuple[Any, Any, Any]]:
+def _rows(base: sqlite3.Connection, source: LogSource, query: str, session: str) -> Iterator[tuple[Any, Any, Any]]:
     """Rows whose last column is JSON; what is too large, or none, is counted."""
     left = _MOST_BYTES
     for number, (first, second, data) in enumerate(_asked(base, source.path, query.replace(" data ", _BOUNDED), session)):

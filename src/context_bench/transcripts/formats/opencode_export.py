@@ -1,32 +1,30 @@
-"""What `opencode export` prints: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document."""
+"""Output of `opencode export`: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats._opencode import joined, told, transcript_of
-from context_bench.transcripts.record import Transcript
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping
+from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-export"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a session with its messages."""
+    """True if the first object is a session with its messages."""
     info, messages = peek.first.get("info"), peek.first.get("messages")
     if not isinstance(info, dict) or not isinstance(messages, list) or not isinstance(info.get("id"), str):
         return False
     return all(isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list) for m in messages[:20])
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One session per object, sub-agents' with the one that they helped where both are in the file."""
     yield from joined(_each(source))
 
 
-def _each(source: Source) -> Iterator[Transcript]:
+def _each(source: LogSource) -> Iterator[Transcript]:
     for value in map(mapping, source.values()):
         if isinstance(value.get("info"), dict) and isinstance(value.get("messages"), list):
             yield transcript_of(value["info"], told(value["messages"]), source.skip)

@@ -9,10 +9,8 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
 from context_bench.core.usage import OPENHANDS, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import ToolCall, Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
+from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
 NAME = "openhands"
 #: Actions that are no calls of tools.
@@ -34,7 +32,7 @@ _EVENT_LIMIT = 64 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether an object is a row of results, or an event of either version."""
+    """True if an object is a row of results, or an event of either version."""
     return any(_row(value) or _event(value) for value in map(mapping, peek.sample[:50]))
 
 
@@ -49,10 +47,10 @@ def _event(value: Mapping[str, Any]) -> bool:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one of a folder of events: a number for a name, and an event in it."""
+    """True if a file is one of a folder of events: a number for a name, and an event in it."""
     if not _FILE_NAME.fullmatch(path.name) or path.stat().st_size > _EVENT_LIMIT:
         return False
-    return any(_event(mapping(value)) for value in Source(path).sample()[:1])
+    return any(_event(mapping(value)) for value in LogSource(path).sample()[:1])
 
 
 def of_folder(folder: Path) -> Transcript:
@@ -65,7 +63,7 @@ def of_folder(folder: Path) -> Transcript:
     return one
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per row of results, or the run of a file of events."""
     loose: list[Mapping[str, Any]] = []
     for row in map(mapping, source.values()):

@@ -17,13 +17,10 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import moment, money
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
+from context_bench.transcripts.dialogue import Dialogue, reply_items
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.requests import Logged
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.talk import Talk
-from context_bench.transcripts.values import mapping, sequence, text
-from context_bench.transcripts.wire import reply_items
+from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "openhands-completions"
 _FILE_NAME = re.compile(r"-(\d{9,12}(?:\.\d{1,9})?)(?:-[0-9a-f]{4})?(?:-error)?\.json$")
@@ -32,7 +29,7 @@ _LIMIT = 256 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a request with its reply, as OpenHands keeps them."""
+    """True if the first object is a request with its reply, as OpenHands keeps them."""
     first = peek.first
     told = isinstance(first.get("response"), Mapping) or isinstance(first.get("error"), Mapping)
     return told and _asked(first) is not None and ("kwargs" in first or "fncall_messages" in first or "args" in first)
@@ -45,13 +42,13 @@ def _asked(value: Mapping[str, Any]) -> str | None:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one request of such a folder."""
+    """True if a file is one request of such a folder."""
     if not _FILE_NAME.search(path.name) or path.stat().st_size > _LIMIT:
         return False
-    return sniff(Peek(Source(path)))
+    return sniff(Peek(LogSource(path)))
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The run of a file: the history of its last request is nearly all of it."""
     yield _run(source.values(), source.path.name)
 
@@ -67,14 +64,14 @@ def of_folder(folder: Path) -> Transcript:
 
 
 def _made(path: Path) -> tuple[float, str]:
-    """When a file was made, by the end of its name."""
+    """Time at which a file was made, by the end of its name."""
     end = _FILE_NAME.search(path.name)
     return (float(end[1]) if end else 0.0), path.name
 
 
 def _run(values: Iterable[Any], name: str) -> Transcript:
     """The conversation with the most requests; others in the same place (a condenser's, an editor's) are counted."""
-    talks: dict[str, tuple[Talk, list[float]]] = {}
+    talks: dict[str, tuple[Dialogue, list[float]]] = {}
     strays = failed = 0
     for value in map(mapping, values):
         if (asked := _asked(value)) is None:
@@ -86,7 +83,7 @@ def _run(values: Iterable[Any], name: str) -> Transcript:
         logged, reply = _request(value)
         messages = sequence(value[asked])
         first = [value.get("instructions"), *messages[:1]] if asked == "input" else messages[:2]
-        talk, costs = talks.setdefault(stable_hash(first), (Talk(run("openhands", None, lasting_shell=True)), []))
+        talk, costs = talks.setdefault(stable_hash(first), (Dialogue(run("openhands", None, lasting_shell=True)), []))
         talk.take(logged, reply)
         if (cost := money(value.get("cost"))) is not None:
             costs.append(cost)

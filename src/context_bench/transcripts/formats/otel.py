@@ -11,17 +11,15 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OTEL, usage_of
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Message, Transcript, run
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.transcript import Message, Transcript, run
 
 NAME = "opentelemetry"
 _ASKS = ("chat", "generate_content", "text_completion")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether an object holds spans, or is one of the convention."""
+    """True if an object holds spans, or is one of the convention."""
     for value in peek.sample[:50]:
         row = mapping(value)
         if isinstance(row.get("resourceSpans"), list):
@@ -31,7 +29,7 @@ def sniff(peek: Peek) -> bool:
     return False
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per trace id, its spans in the order in which they began."""
     runs: dict[str, list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]] = {}
     for number, span in enumerate(_spans(source)):
@@ -47,7 +45,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield _run(spans)
 
 
-def _spans(source: Source) -> Iterator[Mapping[str, Any]]:
+def _spans(source: LogSource) -> Iterator[Mapping[str, Any]]:
     for value in source.values():
         row = mapping(value)
         if not isinstance(row.get("resourceSpans"), list):

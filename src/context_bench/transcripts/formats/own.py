@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import FACTS, Transcript
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Trace
+from context_bench.transcripts.transcript import FACTS, Transcript
 
 NAME = "context-bench"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object has an instance and a list of our events."""
+    """True if the first object has an instance and a list of our events."""
     events = peek.first.get("events")
     if not isinstance(peek.first.get("instance_id"), str):
         return False
     return isinstance(events, list) and all(isinstance(event, Mapping) and "step" in event and "kind" in event for event in events)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line, as it is."""
     for value in source.values():
         try:

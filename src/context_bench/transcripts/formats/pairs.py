@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.session import verbatim
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import ChatMessage, to_chat
 
 NAME = "pairs"
@@ -23,7 +22,7 @@ _TOLD = ("original", "compressed", "original_messages", "compressed_messages", "
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a compressor was given and what it made of it, both as chat messages (a text is one user message). `texts`: both were texts."""
+    """Input and output of a compressor, both as chat messages (a text is one user message). `texts`: both were texts."""
 
     id: str
     original: list[ChatMessage]
@@ -34,11 +33,11 @@ class Pair:
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first lines hold a pair."""
+    """True if the first lines hold a pair."""
     return any(not isinstance(_pair(value, ""), str) for value in peek.sample)
 
 
-def pairs(source: Source) -> Iterator[Pair]:
+def pairs(source: LogSource) -> Iterator[Pair]:
     """The pairs of the file; other lines are counted in `source.skipped`."""
     for number, value in enumerate(source.values(), 1):
         found = _pair(value, f"{source.path.stem}-{number}")
@@ -48,7 +47,7 @@ def pairs(source: Source) -> Iterator[Pair]:
             yield found
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run of one request for each pair."""
     for pair in pairs(source):
         body: dict[str, Any] = {"model": str(pair.meta.get("model") or ""), "messages": pair.original}

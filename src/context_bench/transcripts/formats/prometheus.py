@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
-from context_bench.transcripts.claims import claim
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Event
+from context_bench.transcripts.transcript import Transcript, claim, run
 
 NAME = "prometheus"
 _FILE = re.compile(r"\s*File:\s*(\S.{0,1000}?)\s*$")
@@ -29,7 +27,7 @@ _LONG = 10_000
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the text of a file has a block of context."""
+    """True if the text of a file has a block of context."""
     try:
         with peek.path.open("rb") as file:
             head = file.read(_LOOK)
@@ -38,7 +36,7 @@ def sniff(peek: Peek) -> bool:
     return any(f"--- BEGIN {block} ---".encode() in head for block in _BLOCKS) and b"File:" in head
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file. A block that is never closed was cut off, and one without ranges names nothing."""
     source.skipped.clear()  # it is no JSON, and need not be
     one = run("prometheus", None)

@@ -11,19 +11,16 @@ from itertools import takewhile
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.claims import claim
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats import claude_code_stream, codex_exec
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript, claim, run
 
 NAME = "run-record"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object wraps a response."""
+    """True if the first object wraps a response."""
     first = peek.first
     inner = mapping(first.get("raw_response")) or first
     return (isinstance(inner.get("response"), list) and "agent" in inner) or (
@@ -31,7 +28,7 @@ def sniff(peek: Peek) -> bool:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One recording per record."""
     for value in source.values():
         record = mapping(value)

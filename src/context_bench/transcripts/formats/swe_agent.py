@@ -2,6 +2,10 @@
 
 A file holds the steps (`trajectory`), the messages (`history`), or both; of a run with several attempts each attempt's. The system prompt
 and the task stand in the messages, or in what the first step asked the model.
+
+Commands of its windowed editor name neither the file nor, but for some, the lines: they mean the open file and the lines in its window.
+Four editors have the same name. `edit A:B` with a text down to `end_of_edit` replaces lines; `edit 'old' 'new'` replaces text in the
+window; `edit 'text'` the window itself; `edit` with a text alone the lines between two cursors.
 """
 
 from __future__ import annotations
@@ -9,17 +13,166 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import SWE_AGENT, usage_of
-from context_bench.transcripts.claims import spans
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.formats._windows import EDITING, SHOWING, Editor
-from context_bench.transcripts.record import Message, ToolCall, Transcript, log_calls
-from context_bench.transcripts.source import Source
-from context_bench.transcripts.values import mapping, parsed, sequence, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls, spans
+
+SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
+EDITING = ("edit", "insert", "create")
+_HEAD = re.compile(r"\[File: (.{1,4000}?) \((\d{1,9}) lines total\)\]\s*$")
+_NUMBERED = re.compile(r"(\d{1,9}):(.*)$")
+_CURSOR = re.compile(r"<{5} (START|END) CURSOR >{5}\s*$")
+_RANGE = re.compile(r"edit[ \t]+(\d{1,9}):(\d{1,9})(?![^\s])[^\n]*(?:\n(.*))?$", re.S)
+_END = re.compile(r"(?:\A|\n)end_of_edit\s*$")
+_DONE = ("File updated.", "Text replaced.", "Edit successful.")
+_REPLACED = re.compile(r"^Replaced \d+ occurrences?", re.M)
+_REFUSED = ("NOT been applied", "was not applied", "No changes were made", "No file open", "Usage: ")
+#: Longer commands are not taken apart, and of longer outputs only so much is looked at.
+_LONGEST_OUTPUT = 200_000
+#: A longer command is not taken apart.
+_LONGEST_ACTION = 50_000
+
+
+@dataclass
+class EditorWindow:
+    """Lines of a file that the editor showed. `lines` by their numbers; `cursors`: the first and the last line between the cursors."""
+
+    path: str
+    total: int
+    lines: dict[int, str] = field(default_factory=dict)
+    cursors: tuple[int, int] | None = None
+
+    def shown(self) -> str:
+        """The window as the model saw it, its cursors aside."""
+        return "".join(f"{number}:{line}\n" for number, line in self.lines.items())
+
+
+@dataclass
+class Editor:
+    """The editor of one run, command by command. `path`: the file that is open; `window`: its lines as they are shown now."""
+
+    path: str | None = None
+    window: EditorWindow | None = None
+
+    def call(self, name: str, action: str, output: str, state: Mapping[str, Any]) -> ToolCall:
+        """The call that a command of the editor is, with what it shows afterwards."""
+        shown = windows(output)
+        known = text(state.get("open_file"))
+        if self.path is None and known not in (None, "n/a"):
+            self.path = known
+        if name in SHOWING:
+            return self._showing(name, action, output, shown)
+        call = self._edit(name, action, shown)
+        call.answer(output, failed=_failed(name, output, shown))
+        self._now(shown, call)
+        if shown and shown[-1].lines and name != "create":
+            call.then = ToolCall("open_file", {"path": shown[-1].path})
+            call.then.answer(shown[-1].shown())
+        return call
+
+    def _showing(self, name: str, action: str, output: str, shown: list[EditorWindow]) -> ToolCall:
+        words = _words(action)
+        named = words[1] if name == "open" and len(words) > 1 else None
+        path = shown[-1].path if shown else named or self.path
+        call = ToolCall("open_file", {"path": path})
+        # a window without line numbers is a message: nothing of the file was shown
+        seen = bool(shown and shown[-1].lines)
+        call.answer(shown[-1].shown() if seen else output, failed=None if seen or not output else True)
+        if shown:
+            self._now(shown, call)
+        return call
+
+    def _now(self, shown: list[EditorWindow], call: ToolCall) -> None:
+        if shown:
+            self.path, self.window = shown[-1].path, shown[-1]
+        elif not call.failed:
+            self.window = None
+
+    def _edit(self, name: str, action: str, shown: list[EditorWindow]) -> ToolCall:
+        """The edit that a command asks for, in terms of the file."""
+        path = shown[-1].path if shown else self.path
+        arguments: dict[str, Any] = {"path": path}
+        if name == "create":
+            words = _words(action)
+            arguments = {"path": words[1] if len(words) > 1 else path, "file_text": ""}
+        elif name == "insert":
+            arguments |= self._inserted(_words(action))
+        elif told := _RANGE.match(action):
+            arguments |= _replaced(int(told[1]), int(told[2]), _END.sub("", told[3] or ""))
+        elif "\n" in action and action[:5].strip() == "edit" and _END.search(action):
+            arguments |= self._between(_END.sub("", action.split("\n", 1)[1]))
+        else:
+            arguments |= self._by_text(_words(action)[1:])
+        return ToolCall(name, arguments)
+
+    def _between(self, new: str) -> dict[str, Any]:
+        cursors = self.window.cursors if self.window is not None else None
+        return _replaced(*cursors, new) if cursors else {}
+
+    def _inserted(self, words: list[str]) -> dict[str, Any]:
+        if len(words) < 2:
+            return {}
+        at = int(words[2]) if len(words) > 2 and words[2].isdecimal() and len(words[2]) < 10 else None
+        if at is None:
+            at = self.window.total if self.window is not None else 2**31 - 1
+        return {"insert_line": at, "new_str": words[1].removesuffix("\n")}
+
+    def _by_text(self, words: list[str]) -> dict[str, Any]:
+        lines = self.window.lines if self.window is not None else {}
+        if len(words) == 1:
+            return _replaced(min(lines), max(lines), words[0]) if lines else {}
+        if len(words) < 2:
+            return {}
+        old, new, everywhere = words[0], words[1], len(words) > 2 and words[2].lower() == "true"
+        body = "\n".join(lines.values())
+        place = -1 if everywhere else body.find(old)
+        if place < 0 or not old:
+            return {"old_string": old, "new_string": new, "replace_all": everywhere}
+        numbers = list(lines)
+        first, last = body.count("\n", 0, place), body.count("\n", 0, place + len(old))
+        whole = "\n".join(lines[number] for number in numbers[first : last + 1])
+        return _replaced(numbers[first], numbers[last], whole.replace(old, new))
+
+
+def windows(output: str) -> list[EditorWindow]:
+    """The windows in an output, in order."""
+    found: list[EditorWindow] = []
+    mark, last = False, 0
+    for line in output[:_LONGEST_OUTPUT].split("\n"):
+        line = line.removesuffix("\r")
+        if head := _HEAD.match(line):
+            found.append(EditorWindow(head[1], int(head[2])))
+            mark, last = False, 0
+        elif not found:
+            continue
+        elif (numbered := _NUMBERED.match(line)) and last in (0, int(numbered[1]) - 1):
+            last = int(numbered[1])
+            found[-1].lines[last] = numbered[2]
+            if mark:
+                found[-1].cursors, mark = (last, last), False
+        elif cursor := _CURSOR.match(line):
+            mark = cursor[1] == "START"
+            if cursor[1] == "END" and found[-1].cursors and found[-1].lines:
+                found[-1].cursors = (found[-1].cursors[0], last)
+    return found
+
+
+def _replaced(first: int, last: int, new: str) -> dict[str, Any]:
+    return {"start_line": first, "end_line": last, "new_text": new}
+
+
+def _failed(name: str, output: str, shown: list[EditorWindow]) -> bool | None:
+    """True if the editor says that the edit failed; `None` if it says that it succeeded."""
+    if not output or any(sign in output for sign in _DONE) or _REPLACED.search(output):
+        return None
+    done = bool(shown) and name in ("insert", "create") and not any(sign in output for sign in _REFUSED)
+    return None if done else True
+
 
 NAME = "swe-agent"
 _EDITORS = ("str_replace_editor", "str_replace_based_edit_tool")
@@ -28,12 +181,10 @@ _SUBMITTING = ("submit", "exit_cost", "exit_context", "exit_forfeit")
 #: What stands in a model's place where actions are read from a file or from a person.
 _NO_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 _ROLES = ("system", "user", "assistant", "tool")
-#: A longer command is not taken apart.
-_LONGEST = 50_000
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object is a trajectory, or lines hold actions and observations."""
+    """True if the first object is a trajectory, or lines hold actions and observations."""
     first = peek.first
     if isinstance(first.get("trajectory"), list) and "info" in first:
         return True
@@ -48,7 +199,7 @@ def _is_own(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "assistant" and isinstance(message.get("action"), str)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per document; the lines of a checkpoint are one."""
     lines = _Reading(Transcript("", NAME, NAME, named=False, lasting_shell=True, retrace=log_calls), source)
     for document in map(mapping, source.values()):
@@ -64,7 +215,7 @@ def read(source: Source) -> Iterator[Transcript]:
         yield lines.one
 
 
-def _run(document: Mapping[str, Any], source: Source) -> Transcript:
+def _run(document: Mapping[str, Any], source: LogSource) -> Transcript:
     name = text(document.get("instance_id"))
     one = Transcript(name or "", NAME, NAME, named=name is not None, lasting_shell=True, retrace=log_calls)
     info = mapping(document.get("info"))
@@ -90,7 +241,7 @@ def _run(document: Mapping[str, Any], source: Source) -> Transcript:
 class _Reading:
     """A run being read, step by step."""
 
-    def __init__(self, one: Transcript, source: Source) -> None:
+    def __init__(self, one: Transcript, source: LogSource) -> None:
         self.one, self.source, self.editor, self.first = one, source, Editor(), True
         one.assumed = ["tools", "what was shown below each observation"]
 
@@ -175,7 +326,7 @@ def _edit(words: list[str]) -> dict[str, Any]:
 
 
 def _words(action: str) -> list[str]:
-    if len(action) > _LONGEST:
+    if len(action) > _LONGEST_ACTION:
         return action[:2000].split("\n", 1)[0].split()
     try:
         return shlex.split(action)

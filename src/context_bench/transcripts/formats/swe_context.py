@@ -1,4 +1,4 @@
-"""What SWE-agent's context-aware runs leave beside the trajectory: `*.context.json`, and `*patch_context.txt` with `File:` and `Lines:`.
+"""Files of SWE-agent's context-aware runs beside the trajectory: `*.context.json`, `*patch_context.txt` with `File:` and `Lines:`.
 
 Both are lists made by the run's own program: files and lines that it says were looked at, in
 no order. They are the run's final context.
@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.claims import claim, spans
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript, claim, run, spans
 
 NAME = "swe-agent-context"
 _ENDING = "patch_context.txt"
@@ -25,7 +22,7 @@ _LIMIT = 16 * 1024 * 1024
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object lists files that were viewed and their lines."""
+    """True if the first object lists files that were viewed and their lines."""
     return told_by(peek.path) or _lists(peek.first)
 
 
@@ -36,14 +33,14 @@ def _lists(first: Mapping[str, Any]) -> bool:
 
 
 def told_by(path: Path) -> bool:
-    """Whether a file in plain text is such a list."""
+    """True if a file in plain text is such a list."""
     if not path.name.endswith(_ENDING) or path.stat().st_size > _LIMIT:
         return False
     with path.open("rb") as file:
         return any(line.lstrip().startswith(b"File:") for line in file)
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     if told_by(source.path):
         source.skipped.clear()  # it is no JSON, and need not be

@@ -15,14 +15,10 @@ from typing import Any
 from context_bench.core.keys import hash_text
 from context_bench.core.numbers import moment
 from context_bench.core.usage import usage_of
-from context_bench.transcripts.claims import fenced
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import ToolCall, Transcript, run
+from context_bench.transcripts.dialogue import Dialogue, ModelInput, ModelOutput, items_of, reply_items, spoken, task_key
+from context_bench.transcripts.format import Format, LogSource, Peek, Place, mapping, parsed, text
 from context_bench.transcripts.requests import NO_BODY, Logged, conversations, told_session, transcript_of
-from context_bench.transcripts.source import Place, Source
-from context_bench.transcripts.talk import Talk, items_of, task_key
-from context_bench.transcripts.values import mapping, parsed, text
-from context_bench.transcripts.wire import Said, Told, reply_items, spoken
+from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, reply_message
 
 NAME = "tap-records"
@@ -33,7 +29,7 @@ _TASKS, _TASK_LENGTH = ("prompt", "task", "instructions", "message"), 12
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the lines are a tap's."""
+    """True if the lines are a tap's."""
     return any(isinstance(value, dict) and "matched_by" in value and value.keys() >= _FIELDS for value in peek.sample)
 
 
@@ -70,7 +66,7 @@ def logged(value: Any) -> Logged | str:
     )
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """The conversations that went through the tap. A trace is made of those that can call tools, or of all if none can."""
     log = _Log(source)
     for number, (told, places) in enumerate(log.groups, 1):
@@ -92,7 +88,7 @@ class _Thread:
 class _Log:
     """A file of records: its conversations, and which of them is a sub-agent's of which."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LogSource) -> None:
         self.source, self.tasks = source, set[str]()
         self.groups = conversations(source, self._line)
 
@@ -136,7 +132,7 @@ class _Log:
 
     def _fill(self, one: Transcript, thread: _Thread) -> None:
         one.lasting_shell = True
-        talk = Talk(one)
+        talk = Dialogue(one)
         for value in self.source.at(thread.places):
             if isinstance(line := logged(value), Logged):
                 talk.take(line, _reply(line, value))
@@ -156,8 +152,10 @@ class _Log:
         line = logged(value)
         assert isinstance(line, Logged), "only lines that were read have a place"
         items = items_of(line)
-        prompts = [part for item in items for one in spoken(line.wire, item) if isinstance(one, Told) for part in one.parts]
-        blocks = (fenced(one.text) for item in (*items, *_reply(line, value)) for one in spoken(line.wire, item) if isinstance(one, Said))
+        prompts = [part for item in items for one in spoken(line.wire, item) if isinstance(one, ModelInput) for part in one.parts]
+        blocks = (
+            fenced(one.text) for item in (*items, *_reply(line, value)) for one in spoken(line.wire, item) if isinstance(one, ModelOutput)
+        )
         task = next((key for part in prompts if (key := task_key(part)) in self.tasks), None)
         return _Thread(told, places, bool(line.body.get("tools") or line.body.get("functions")) or any(blocks), task)
 
@@ -169,7 +167,7 @@ def _reply(line: Logged, value: Any) -> list[Any]:
 def _given(wire: str, item: Any) -> Iterator[str]:
     """Keys of the tasks that the calls of a reply may give to sub-agents."""
     for one in spoken(wire, item):
-        for _, _, arguments, _ in one.calls if isinstance(one, Said) else ():
+        for _, _, arguments, _ in one.calls if isinstance(one, ModelOutput) else ():
             yield from _task_keys(arguments)
 
 

@@ -9,22 +9,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.transcripts.claims import claim
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.record import Transcript, run
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.values import mapping, sequence, text
+from context_bench.transcripts.transcript import Transcript, claim, run
 
 NAME = "unified"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether an object has predictions of this shape."""
+    """True if an object has predictions of this shape."""
     return any(isinstance(mapping(value).get("traj_data"), Mapping) for value in peek.sample[:20])
 
 
-def read(source: Source) -> Iterator[Transcript]:
+def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
     for value in source.values():
         row = mapping(value)

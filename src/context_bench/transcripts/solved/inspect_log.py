@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import Status
-from context_bench.transcripts.format import Format, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.inspect_files import holds_samples, is_archive, is_document, log_of
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 
 NAME = "Inspect log"
 _WORDS: dict[str, Status] = {
@@ -22,11 +21,11 @@ _WORDS: dict[str, Status] = {
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a log of Inspect."""
+    """True if the file is a log of Inspect."""
     return is_archive(peek.start) or is_document(peek.first)
 
 
-def read(source: Source, scorer: str | None = None) -> Iterator[Outcome]:
+def read(source: LogSource, scorer: str | None = None) -> Iterator[PatchOutcome]:
     """One outcome per sample and epoch. `scorer`: the score that is the verdict."""
     _, samples = log_of(source)
     if holds_samples(source.path):
@@ -39,18 +38,22 @@ def read(source: Source, scorer: str | None = None) -> Iterator[Outcome]:
         yield _outcome(str(name), sample, scorer)
 
 
-def _outcome(name: str, sample: dict[str, Any], scorer: str | None) -> Outcome:
+def _outcome(name: str, sample: dict[str, Any], scorer: str | None) -> PatchOutcome:
     found: dict[str, Status] = {}
     for key, score in mapping(sample.get("scores")).items():
         status = _status(mapping(score).get("value", score)) if scorer in (None, key) else None
         if status is not None:
             found[key] = status
     if len(set(found.values())) == 1:
-        return Outcome(name, next(iter(found.values())))
+        return PatchOutcome(name, next(iter(found.values())))
     if found:
-        return Outcome(name, "unknown", reason=f"scorers differ: {', '.join(sorted(found))}")
+        return PatchOutcome(name, "unknown", reason=f"scorers differ: {', '.join(sorted(found))}")
     fault = mapping(sample.get("error")).get("message")
-    return Outcome(name, "error", reason=str(fault)[:200]) if fault else Outcome(name, "unknown", reason="no pass or fail among its scores")
+    return (
+        PatchOutcome(name, "error", reason=str(fault)[:200])
+        if fault
+        else PatchOutcome(name, "unknown", reason="no pass or fail among its scores")
+    )
 
 
 def _status(value: Any) -> Status | None:

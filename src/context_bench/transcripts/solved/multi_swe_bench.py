@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.lists import is_listing, listed
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, is_listing, listed, mapping
 
 NAME = "Multi-SWE-bench report"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file is a report of this harness, of a run or of an instance."""
+    """True if the file is a report of this harness, of a run or of an instance."""
     row = peek.first
     return (is_listing(row) and "incomplete_instances" in row) or _is_instance(row)
 
 
-def read(source: Source) -> Iterator[Outcome]:
+def read(source: LogSource) -> Iterator[PatchOutcome]:
     """Every id that the report names."""
     for row in map(mapping, source.values()):
         if is_listing(row):
@@ -27,7 +25,7 @@ def read(source: Source) -> Iterator[Outcome]:
         elif _is_instance(row):
             why = row.get("error_msg")
             status = {True: "resolved", False: "unresolved"}.get(row["valid"], "unknown")
-            yield Outcome(f"{row['org']}/{row['repo']}:pr-{row['number']}", status, reason=str(why)[:200] if why else None)  # type: ignore[arg-type]
+            yield PatchOutcome(f"{row['org']}/{row['repo']}:pr-{row['number']}", status, reason=str(why)[:200] if why else None)  # type: ignore[arg-type]
         else:
             source.skip("neither a final report nor one of an instance")
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.traces.rows import STATUSES, Status
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 
 NAME = "lines of {instance_id, resolved}"
 _IDS = ("instance_id", "inst_id", "task_id", "id")
@@ -21,12 +20,12 @@ _WORDS: dict[str, Status] = {
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the first object has an id and a verdict."""
+    """True if the first object has an id and a verdict."""
     row = peek.first
     return _name(row) is not None and _status(row) is not None
 
 
-def read(source: Source) -> Iterator[Outcome]:
+def read(source: LogSource) -> Iterator[PatchOutcome]:
     """One outcome per line."""
     for row in map(mapping, source.values()):
         name, status = _name(row), _status(row)
@@ -35,7 +34,7 @@ def read(source: Source) -> Iterator[Outcome]:
             continue
         told, why = row.get("status"), row.get("reason")
         infra = row.get("infra") is True or row.get("infra_failure") is True or (isinstance(told, str) and told.lower().startswith("infra"))
-        yield Outcome(name, status, infra, str(why)[:200] if why else None)
+        yield PatchOutcome(name, status, infra, str(why)[:200] if why else None)
 
 
 def _name(row: dict[str, Any]) -> str | None:

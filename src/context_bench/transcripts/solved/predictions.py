@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 
 NAME = "predictions"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file holds patches by id."""
+    """True if the file holds patches by id."""
     row = peek.first
     return _is_one(row) or (bool(row) and all(isinstance(one, dict) and "model_patch" in one for one in row.values()))
 
 
-def read(source: Source) -> Iterator[Outcome]:
+def read(source: LogSource) -> Iterator[PatchOutcome]:
     """One outcome per patch."""
     for row in map(mapping, source.values()):
         if _is_one(row):
@@ -38,11 +37,11 @@ def _is_one(row: dict[str, Any]) -> bool:
     return isinstance(row.get("instance_id"), str) and "model_patch" in row
 
 
-def _outcome(name: str, row: dict[str, Any]) -> Outcome:
+def _outcome(name: str, row: dict[str, Any]) -> PatchOutcome:
     patch = row.get("model_patch")
     if not isinstance(patch, str) or not patch.strip():
-        return Outcome(name, "unresolved", reason="empty_patch")
-    return Outcome(name, "unknown", reason="not run", patch=patch)
+        return PatchOutcome(name, "unresolved", reason="empty_patch")
+    return PatchOutcome(name, "unknown", reason="not run", patch=patch)
 
 
 FORMAT = Format(NAME, 80, sniff, read)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 
 NAME = "SWE-bench instance report"
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file maps ids to verdicts on their patches."""
+    """True if the file maps ids to verdicts on their patches."""
     row = peek.first
     return bool(row) and all(_is_report(report) for report in row.values())
 
 
-def read(source: Source) -> Iterator[Outcome]:
+def read(source: LogSource) -> Iterator[PatchOutcome]:
     """The instances of the report: mostly one."""
     for row in map(mapping, source.values()):
         for name, report in row.items():
@@ -37,15 +36,15 @@ def _is_report(report: Any) -> bool:
     )
 
 
-def _outcome(name: str, report: dict[str, Any]) -> Outcome:
+def _outcome(name: str, report: dict[str, Any]) -> PatchOutcome:
     infra = report.get("infra_failure") is True
     tests = _tests(report)
     resolved = tests if not isinstance(report.get("resolved"), bool) else report["resolved"] and tests is not False
     if resolved:
-        return Outcome(name, "resolved", infra)
+        return PatchOutcome(name, "resolved", infra)
     told = report.get("infra_failure_reason")
     why = str(told)[:200] if told else _why(report)
-    return Outcome(name, "unresolved", infra, why)
+    return PatchOutcome(name, "unresolved", infra, why)
 
 
 def _why(report: dict[str, Any]) -> str | None:
@@ -61,7 +60,7 @@ def _why(report: dict[str, Any]) -> str | None:
 
 
 def _tests(report: dict[str, Any]) -> bool | None:
-    """Whether all tests of both kinds pass; `None` where nothing is said of them."""
+    """True if all tests of both kinds pass; `None` if the report does not mention them."""
     tests = mapping(report.get("tests_status"))
     kinds = [mapping(tests.get(kind)) for kind in _TESTS]
     if not all(isinstance(kind.get("failure"), list) and isinstance(kind.get("success"), list) for kind in kinds):

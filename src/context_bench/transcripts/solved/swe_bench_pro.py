@@ -7,33 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.jsontext import load_json
-from context_bench.transcripts.format import Format, Peek
-from context_bench.transcripts.solved.record import Outcome, mapping
-from context_bench.transcripts.source import Source
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 
 NAME = "SWE-bench Pro results"
 _BESIDE = "infra_errors.json"
 
 
 def sniff(peek: Peek) -> bool:
-    """Whether the file maps ids to true or false."""
+    """True if the file maps ids to true or false."""
     row = peek.first
     return len(peek.sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
 
 
-def read(source: Source) -> Iterator[Outcome]:
-    """What was scored, then what could not be run."""
+def read(source: LogSource) -> Iterator[PatchOutcome]:
+    """Outcomes of scored tasks, then of those that could not be run."""
     scored: set[str] = set()
     for row in map(mapping, source.values()):
         for name, value in row.items():
             if isinstance(value, bool):
                 scored.add(name)
-                yield Outcome(name, "resolved" if value else "unresolved")
+                yield PatchOutcome(name, "resolved" if value else "unresolved")
             else:
                 source.skip("neither true nor false")
     for name, why in _infra(source.path.parent / _BESIDE).items():
         if name not in scored:
-            yield Outcome(name, "error", True, str(why)[:200])
+            yield PatchOutcome(name, "error", True, str(why)[:200])
 
 
 def _infra(path: Path) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 A file that is read again after an edit has other line numbers than the gold is counted in. So every edit that says what it replaced by what
 is carried out on the text, and each line remembers which line of the base it was; lines that the agent wrote are nobody's. What an edit did
 that nobody can follow (`sed -i`, a replacement that is not found) leaves the file *lost*: its later reads are matched to the base by text.
+
+Reads patches as agents write them: unified diffs, and `*** Begin Patch` with hunks that name no lines.
 """
 
 from __future__ import annotations
@@ -17,12 +19,106 @@ from typing import Any
 
 from context_bench.core.numbers import whole
 from context_bench.shell.repo import FilesByPath
+from context_bench.transcripts.format import mapping, sequence
 from context_bench.transcripts.trace import Ranges
-from context_bench.transcripts.traces.patching import Hunk, parts
-from context_bench.transcripts.values import mapping, sequence
+
+#: The line of the old file it says to begin at (0: none), and its lines with their signs.
+Hunk = tuple[int, list[tuple[str, str]]]
+_FILE = re.compile(r"\*\*\* (Update|Add|Delete) File: (.+)")
+_MOVE_TO = re.compile(r"\*\*\* Move to: (.+)")
+_HEAD = re.compile(r"(---|\+\+\+) (?:[ab]/)?([^\t\n]+)")
+_RENAME = re.compile(r"rename (from|to) (.+)")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
+
+
+@dataclass(slots=True)
+class PatchPart:
+    """Edits of a patch to one file. No `source`: it is new; no `target`: it is deleted."""
+
+    source: str | None
+    target: str | None
+    hunks: list[Hunk] = field(default_factory=list)
+
+
+def parts(patch: str) -> Iterator[PatchPart]:
+    """The parts of a patch, one per file."""
+    lines = patch.replace("\r\n", "\n").split("\n")
+    yield from _marked(lines) if any(map(_FILE.match, lines)) else _unified(lines)
+
+
+def _marked(lines: list[str]) -> Iterator[PatchPart]:
+    part: PatchPart | None = None
+    for line in lines:
+        if mark := _FILE.match(line):
+            if part is not None:
+                yield _trimmed(part)
+            name = mark[2].strip()
+            part = PatchPart(None if mark[1] == "Add" else name, None if mark[1] == "Delete" else name)
+        elif part is None:
+            continue
+        elif mark := _MOVE_TO.match(line):
+            part.target = mark[1].strip()
+        elif line.startswith("@@"):
+            part.hunks.append((0, []))
+        elif line[:1] in ("+", "-", " "):
+            if not part.hunks:
+                part.hunks.append((0, []))
+            part.hunks[-1][1].append((line[0], line[1:]))
+        elif line.startswith("*** End Patch"):
+            break
+        elif not line and part.hunks:
+            part.hunks[-1][1].append((" ", ""))  # an editor has cut the blank of a context line off
+    if part is not None:
+        yield _trimmed(part)
+
+
+def _trimmed(part: PatchPart) -> PatchPart:
+    """Without the blank lines between a hunk and the next mark."""
+    for _, hunk in part.hunks:
+        while hunk and hunk[-1] == (" ", ""):
+            hunk.pop()
+    return part
+
+
+def _unified(lines: list[str]) -> Iterator[PatchPart]:
+    part: PatchPart | None = None
+    old: str | None = None
+    left_old = left_new = 0  # lines of the hunk to come
+    for line in lines:
+        if part is not None and (left_old > 0 or left_new > 0) and line[:1] in ("+", "-", " ", ""):
+            sign = line[:1] or " "
+            part.hunks[-1][1].append((sign, line[1:]))
+            left_old -= sign != "+"
+            left_new -= sign != "-"
+        elif mark := _HUNK.match(line):
+            if part is not None:
+                part.hunks.append((int(mark[1]), []))
+                left_old, left_new = (int(count) if count is not None else 1 for count in mark.group(2, 3))
+        elif mark := _RENAME.match(line):
+            if part is None or part.hunks or mark[1] == "from":
+                if part is not None:
+                    yield part
+                part = PatchPart(None, None)
+            if mark[1] == "from":
+                part.source = mark[2].strip()
+            else:
+                part.target = mark[2].strip()
+        elif mark := _HEAD.match(line):
+            if mark[1] == "---":
+                old = mark[2].strip()
+            elif old is not None:
+                if part is not None and (part.hunks or part.source is None or part.target is None):
+                    yield part
+                part, old = PatchPart(_named(old), _named(mark[2].strip())), None
+    if part is not None:
+        yield part
+
+
+def _named(name: str) -> str | None:
+    return None if name == "/dev/null" else name
+
 
 Locate = Callable[[str], str | None]
-
 _NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?| ?\| ?)")
 _MOVE = re.compile(
     r"(?:^|[\n;&|])[ \t]{0,20}(?:git[ \t]{1,20})?mv[ \t]{1,20}(?:-\w{1,20}[ \t]{1,20}){0,5}([^\s;&|<>]{1,1000})"
@@ -36,14 +132,14 @@ _MOST_COMPARED = 4_000_000  # lines of one text times lines of the other
 
 
 @dataclass(slots=True)
-class Text:
+class EditedText:
     """A file's lines and, for each, its number in the base (0: the agent's own)."""
 
     lines: list[str]
     numbers: list[int]
 
     @classmethod
-    def of(cls, data: bytes) -> Text:
+    def of(cls, data: bytes) -> EditedText:
         """The file as the agent found it."""
         lines = split(data.decode("utf-8", "replace"))
         return cls(lines, list(range(1, len(lines) + 1)))
@@ -105,11 +201,11 @@ class Edits:
     """
 
     repo: FilesByPath
-    texts: dict[str, Text] = field(default_factory=dict)
+    texts: dict[str, EditedText] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
-    _before: dict[str, list[Text]] = field(default_factory=dict)
+    _before: dict[str, list[EditedText]] = field(default_factory=dict)
     _paths: tuple[Any, frozenset[str]] | None = None
 
     def __bool__(self) -> bool:
@@ -186,7 +282,7 @@ class Edits:
         elif not made:
             self.lose(path)
 
-    def _apply(self, text: Text, given: Any, record: Any) -> bool:
+    def _apply(self, text: EditedText, given: Any, record: Any) -> bool:
         if _is_replacement(given):
             old, new = _old_new(given)
             if not old and not text.lines:
@@ -223,7 +319,7 @@ class Edits:
                     self.move(source, target)
         return named
 
-    def _hunks(self, text: Text, hunks: Sequence[Hunk]) -> bool:
+    def _hunks(self, text: EditedText, hunks: Sequence[Hunk]) -> bool:
         if len(hunks) > _MOST_HUNKS:
             return False
         near = shift = 0
@@ -294,12 +390,12 @@ class Edits:
 
     def _write(self, path: str, content: str) -> None:
         """The file has this content now; lines that stay the same keep their numbers."""
-        text = self._open(path) or Text([], [])
+        text = self._open(path) or EditedText([], [])
         text.put(0, len(text.lines), split(content))
         self.texts[path] = text
         self.gone.discard(path)
 
-    def _open(self, path: str) -> Text | None:
+    def _open(self, path: str) -> EditedText | None:
         """The text of a file that is about to be changed; `None` where nobody knows it."""
         text = self.texts.get(path)
         if text is None:
@@ -308,8 +404,8 @@ class Edits:
             data = self.repo.blob(self.origin(path))
             if data is None or data.count(b"\n") > _MOST_LINES or b"\0" in data[:8192]:
                 return None
-            text = Text.of(data)
-        self._before.setdefault(path, []).append(Text(list(text.lines), list(text.numbers)))
+            text = EditedText.of(data)
+        self._before.setdefault(path, []).append(EditedText(list(text.lines), list(text.numbers)))
         del self._before[path][:-20]
         self.texts[path] = text
         return text

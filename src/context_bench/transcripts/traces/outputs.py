@@ -1,4 +1,4 @@
-"""What a tool's output says about itself: its line numbers, the files of a search, its exit code, and where it was cut."""
+"""Facts read from a tool's output: its line numbers, the files of a search, its exit code, and the place where it was cut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LARGEST = 99_999_998
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownLines:
     """Lines of one file that an output shows. `ranges`: by its own numbers (`None`: it has none). `lines`: its text, line by line."""
 
     ranges: tuple[tuple[int, int], ...] | None
@@ -42,8 +42,8 @@ class Shown:
 
 
 @dataclass(slots=True)
-class Found:
-    """What a search shows: lines by file (paths as printed), and files that it only names.
+class SearchHits:
+    """Result of a search: lines by file (paths as printed), and files that it only names.
 
     `relative`: paths are below the folder searched.
     """
@@ -54,21 +54,21 @@ class Found:
     cut: bool = False
 
 
-def shown(text: str) -> Shown:
-    """What the output of a reading tool shows of its file."""
+def shown(text: str) -> ShownLines:
+    """Lines of its file that the output of a reading tool shows."""
     lines = text.removesuffix("\n").split("\n")
     cut = _may_be_cut(text) and any(_CUT.match(line) for line in _ends(lines))
     if told := _SHOWING.search(text[:2000]):
         first, last = int(told[1]), int(told[2])
-        return Shown(((first, last),) if 0 < first <= last else None, _body(lines), True)
+        return ShownLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
     numbers = _numbers(lines)
-    return Shown(
+    return ShownLines(
         runs(numbers) if numbers else None, lines, cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300))
     )
 
 
 def _may_be_cut(text: str) -> bool:
-    """Whether a note that something was cut can be in it: a look at each line is much dearer."""
+    """True if a note that something was cut can be in it: a look at each line is much dearer."""
     low = text.lower()
     return any(word in low for word in _CUT_WORDS)
 
@@ -88,21 +88,21 @@ def runs(numbers: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def before_cut(lines: list[str]) -> int:
-    """How many lines come before the note that says that the output was cut."""
+    """Number of lines before the note that says that the output was cut."""
     return next((number for number, line in enumerate(lines) if _CUT.match(line)), len(lines))
 
 
 def looks_failed(text: str) -> bool:
-    """Whether a short output without line numbers is an error message."""
+    """True if a short output without line numbers is an error message."""
     if len(text) >= 2000:
         return False
     lines = text.strip().split("\n", 6)
     return len(lines) <= 5 and not _NUMBERED.match(lines[0]) and bool(_FAILED.search(text))
 
 
-def found(text: str) -> Found:
-    """What the output of a search shows, in any of the shapes that the tools print."""
-    result, loose = Found(), list[tuple[str, str]]()
+def found(text: str) -> SearchHits:
+    """Read the output of a search, in any of the shapes that the tools print."""
+    result, loose = SearchHits(), list[tuple[str, str]]()
     heading: str | None = None
     for line in text.split("\n"):
         line = line.rstrip("\r")
@@ -164,7 +164,7 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
     return text, None, False
 
 
-def _context(result: Found, loose: list[tuple[str, str]]) -> None:
+def _context(result: SearchHits, loose: list[tuple[str, str]]) -> None:
     """Lines around a match (`path-12-text`): those of files that have a match."""
     for heading, line in loose:
         for mark in _CONTEXT.finditer(line, 0, 1200):
@@ -215,6 +215,6 @@ def _ends(lines: list[str]) -> list[str]:
 
 
 def _path_like(line: str) -> bool:
-    """Whether a line can be the name of a file: one word with a dot or a slash, or one that says so."""
+    """True if a line can be the name of a file: one word with a dot or a slash, or one that says so."""
     bare = line.strip().removeprefix("File: ").removesuffix(":")
     return bool(bare) and len(bare) < 1000 and not re.search(r"[\s\"'<>|*?()]", bare) and ("/" in bare or "\\" in bare or "." in bare[1:])

@@ -1,0 +1,340 @@
+"""Reads, edits and searches by one tool call, in the workspace of its run.
+
+A read names its lines by a record, by their numbers, or by the place of the text in the file. A search or a listing names the lines and
+files of its output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_bench.core.numbers import whole
+from context_bench.shell.budget import Budget
+from context_bench.shell.repo import FilesByPath
+from context_bench.transcripts.format import mapping, sequence
+from context_bench.transcripts.trace import Event, EventKind, Provenance, Ranges, Strength
+from context_bench.transcripts.traces import outputs
+from context_bench.transcripts.traces.edited import Edits
+from context_bench.transcripts.traces.vocabulary import ToolRow, Vocabulary, located
+from context_bench.transcripts.transcript import ToolCall
+
+
+@dataclass
+class Workspace:
+    """The folders and files of a run's calls. `counts` collects facts about the evidence of its reads.
+
+    `roots`: folders that turned out to hold the repository, where the log names none, by how often. `first_test`: the first command that
+    ran tests.
+    """
+
+    root: str | None = None
+    repo: FilesByPath | None = None
+    vocabulary: Vocabulary = field(default_factory=Vocabulary.load)
+    lasting_shell: bool = False
+    outputs: bool = True
+    counts: Counter[str] = field(default_factory=Counter)
+    cwd: str | None = None
+    roots: Counter[str] = field(default_factory=Counter)
+    first_test: str | None = None
+    known: Collection[str] | None = field(init=False, default=None)
+    edits: Edits | None = field(init=False, default=None)
+    budget: Budget = field(init=False, default_factory=Budget.of_log)
+    """What reading the run's commands may still cost."""
+
+    def __post_init__(self) -> None:
+        self.known = frozenset(self.repo.paths()) if self.repo is not None else None
+        self.edits = Edits(self.repo) if self.repo is not None else None
+
+    @property
+    def now(self) -> FilesByPath | None:
+        """The repository as the agent has left it so far."""
+        return self.edits or self.repo
+
+    def locate(self, path: str, cwd: str | None = None) -> str | None:
+        """The path from the repository's root; see `paths.located`."""
+        found = located(path, cwd or self.cwd, self.root, self.known)
+        if found is None:
+            self.counts["paths that are none"] += 1
+        elif self.root is None and path.startswith("/") and not found.startswith("/") and path.endswith("/" + found):
+            self.roots[path.removesuffix("/" + found)] += 1
+        return found
+
+
+@dataclass(slots=True)
+class Handled:
+    """One call on its way to events."""
+
+    call: ToolCall
+    step: int
+    row: ToolRow
+    place: Workspace
+    foreign: bool
+    text: str | None
+    command: str = ""
+    changes: dict[str, str] = field(default_factory=dict)
+    """What a command did to each file that it changed."""
+
+    def event(
+        self,
+        kind: EventKind,
+        path: str | None,
+        ranges: Ranges,
+        provenance: Provenance,
+        strength: Strength = "shown",
+        *,
+        ok: bool = True,
+        cut: bool = False,
+    ) -> Event:
+        call = self.call
+        return Event(
+            self.step,
+            call.ident,
+            kind,
+            call.tool,
+            path,
+            ranges,
+            provenance,
+            strength,
+            ok,
+            cut or call.cut,
+            call.sidechain,
+            call.t,
+            call.tokens_before,
+            call.place,
+            turn=call.turn,
+        )
+
+    @property
+    def folder(self) -> str | None:
+        return self.call.cwd or self.call.lasting_cwd
+
+    @property
+    def asked(self) -> Strength:
+        """Strength of the evidence that the lines asked for were shown, when no output says so."""
+        return "shown" if self.text is not None or not self.place.outputs else "claimed"
+
+    def paths(self) -> list[str]:
+        found = (self.place.locate(path, self.folder) for path in self.row.paths_of(self.call.arguments))
+        return [path for path in found if path is not None]
+
+
+def has_failed(one: Handled) -> bool:
+    """True if a call that is no command failed: the log says so, or its output is nothing but an error."""
+    if one.call.failed is not None:
+        return one.call.failed
+    if one.call.exit_code not in (None, 0) and not (one.text or "").strip():
+        return True
+    return one.text is not None and outputs.looks_failed(one.text)
+
+
+_PATCHED = re.compile(
+    r"^\*\*\* (?:Update File|Add File|Delete File|Move to): (.+)|^\+\+\+ (?:b/)?([^\t\n]+)|^--- (?:a/)?([^\t\n]+)"
+    r"|^rename (?:from|to) (.+)",
+    re.M,
+)
+_HUNK = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+", re.M)
+
+
+def events_of_edit(one: Handled) -> list[Event]:
+    """The files that a call edited, by its patch, its list of changes or its path."""
+    ok = not has_failed(one)
+    patch = one.row.first(one.row.patch, one.call.arguments) if one.row.patch else None
+    if isinstance(patch, str):
+        return [one.event("edit", path, None, "edit", "claimed", ok=ok) for path in patched_paths(one, patch)]
+    changes = mapping(one.call.arguments).get("changes")
+    if isinstance(changes, list):
+        named = [str(mapping(change).get("path") or "") for change in changes]
+    elif isinstance(changes, Mapping):
+        named = [str(path) for path in changes]
+    else:
+        named = one.row.paths_of(one.call.arguments)
+    paths = [path for name in named if (path := one.place.locate(name, one.folder)) is not None]
+    ranges = (_edited(one.call.structured) or _replaced(one.call.arguments)) if len(paths) == 1 else None
+    return [one.event("edit", path, ranges, "edit", "claimed", ok=ok) for path in paths]
+
+
+def patched_paths(one: Handled, patch: str) -> list[str]:
+    """The files that a patch names, each once."""
+    names = [hit[1] or hit[2] or hit[3] or hit[4] for hit in _PATCHED.finditer(patch)]
+    paths = [path for name in names if name != "/dev/null" and (path := one.place.locate(name.strip(), one.folder)) is not None]
+    return list(dict.fromkeys(paths))
+
+
+def _replaced(arguments: Any) -> Ranges:
+    """The lines that an edit puts a new text in the place of, by its arguments."""
+    given = mapping(arguments)
+    first, last = whole(given.get("start_line")), whole(given.get("end_line"))
+    if first is None or first < 1 or not isinstance(given.get("new_text"), str):
+        return None
+    return ((first, first if last is None else last),) if last is None or last >= first else None
+
+
+def _edited(record: Any) -> Ranges:
+    """The lines that an edit took out or changed, in the coordinates of the file before it; no claim where none were."""
+    hunks = [mapping(hunk) for hunk in sequence(mapping(record).get("structuredPatch"))]
+    pairs = [(whole(hunk.get("oldStart")), whole(hunk.get("oldLines"))) for hunk in hunks]
+    diff = mapping(record).get("diff") or mapping(mapping(record).get("filediff")).get("patch")
+    if not pairs and isinstance(diff, str):
+        pairs = [(int(hit[1]), int(hit[2]) if hit[2] else 1) for hit in _HUNK.finditer(diff)]
+    found = tuple((first, first + number - 1) for first, number in pairs if first and number and first > 0 and number > 0)
+    return found or None
+
+
+#: So many places are tried for a text that a tool shows without numbers.
+_TRIES = 2000
+
+
+def events_of_read(one: Handled) -> list[Event]:
+    """The files that a call showed, each with its lines where it was one file."""
+    paths = one.paths()
+    if not paths and (told := mapping(mapping(one.call.structured).get("file")).get("filePath")):
+        paths = [found for found in [one.place.locate(str(told), one.folder)] if found]
+    if has_failed(one):
+        return [one.event("read", path, None, "args", ok=False) for path in paths]
+    if len(paths) > 1 or sequence(mapping(one.call.arguments).get("include")):
+        return [one.event("read", path, "all", "args", one.asked) for path in paths if not _pattern(path)]
+    return [_read_one(one, path) for path in paths]
+
+
+def _read_one(one: Handled, path: str) -> Event:
+    asked = one.row.lines_of(one.call.arguments)
+    if one.foreign:
+        return one.event("read", path, asked, "args", one.asked)
+    if (told := _structured(one.call.structured)) is not None:
+        return one.event(
+            "read", path, told, "structured", cut=bool(mapping(mapping(one.call.structured).get("file")).get("truncatedByTokenCap"))
+        )
+    if not one.text or not one.text.strip(" \n."):
+        return one.event("read", path, asked, "args", one.asked)
+    if _folder_listing(one, path):
+        return one.event("list", path, None, "args", "listed")
+    seen = outputs.shown(one.text)
+    if seen.ranges is not None:
+        if not _within(seen.ranges, asked):
+            one.place.counts["output differs from arguments"] += 1
+        return one.event("read", path, seen.ranges, "output_numbered", cut=seen.cut)
+    if (matched := _matched(one, path, seen, asked)) is not None:
+        return one.event("read", path, matched, "output_matched", cut=seen.cut)
+    if seen.cut or one.call.cut:
+        first = asked[0][0] if isinstance(asked, tuple) else 1
+        head = outputs.before_cut(seen.lines)
+        return one.event("read", path, ((first, first + head - 1),) if head else None, "args", cut=True)
+    return one.event("read", path, asked, "args")
+
+
+def _structured(value: Any) -> Ranges:
+    """The lines that a program's own record of a read names."""
+    file = mapping(mapping(value).get("file"))
+    first, number = whole(file.get("startLine")), whole(file.get("numLines"))
+    if first is None or number is None or first < 1 or number < 0:
+        return None
+    return ((first, first + number - 1),) if number else ()
+
+
+def _folder_listing(one: Handled, path: str) -> bool:
+    """True if what was viewed is a folder: an editor lists its files."""
+    text = one.text or ""
+    return "files and directories up to" in text[:400] or (one.place.known is not None and _is_folder(path, one.place.known))
+
+
+def _is_folder(path: str, known: Collection[str]) -> bool:
+    return path not in known and (path == "." or any(name.startswith(path + "/") for name in known))
+
+
+def _within(seen: tuple[tuple[int, int], ...], asked: Ranges) -> bool:
+    if not isinstance(asked, tuple):
+        return True
+    return all(any(first <= a and b <= last for first, last in asked) for a, b in seen)
+
+
+def _matched(one: Handled, path: str, seen: outputs.ShownLines, asked: Ranges) -> Ranges:
+    """Lines at which the shown text stands in the file: at the place asked for, else where it occurs once."""
+    now = one.place.now
+    blob = now.blob(path) if now is not None and path in now.paths() else None
+    if blob is None:
+        return None
+    file = [line.rstrip("\r") for line in blob.decode("utf-8", "replace").removesuffix("\n").split("\n")]
+    text = [line.rstrip("\r") for line in seen.lines]
+    text = text[: outputs.before_cut(text)]
+    if not text:
+        return None
+    start = asked[0][0] if isinstance(asked, tuple) else 1
+    if file[start - 1 : start - 1 + len(text)] == text:
+        return ((start, start + len(text) - 1),)
+    starts = [number for number, line in enumerate(file) if line == text[0]][:_TRIES]
+    places = [number for number in starts if file[number : number + len(text)] == text]
+    if len(places) == 1:
+        return ((places[0] + 1, places[0] + len(text)),)
+    one.place.counts["output not found in the file"] += 1
+    return None
+
+
+def _pattern(path: str) -> bool:
+    return any(sign in path for sign in "*?[{")
+
+
+def events_of_search(one: Handled) -> list[Event]:
+    """Events of a search: lines where its output names them, else files."""
+    paths = one.paths()
+    if has_failed(one):
+        return [one.event("search", path, None, "args", "listed", ok=False) for path in _or_none(paths)]
+    record = mapping(one.call.structured)
+    text = record.get("content") if isinstance(record.get("content"), str) else one.text
+    if not text:
+        listed = [
+            found for name in sequence(record.get("filenames")) if isinstance(name, str) and (found := one.place.locate(name, one.folder))
+        ]
+        events = [one.event("search", path, None, "structured", "listed") for path in dict.fromkeys(listed)]
+        return events or [one.event("search", path, None, "args", "listed") for path in _or_none(paths)]
+    provenance: Provenance = "args" if one.foreign else "output_numbered"
+    return _search_shown(one, str(text), paths, provenance) or [
+        one.event("search", path, None, "args", "listed") for path in _or_none(paths)
+    ]
+
+
+def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provenance) -> list[Event]:
+    hits = outputs.found(text)
+    base = _search_base(one, paths) if hits.relative else one.folder
+    events: list[Event] = []
+    lines: dict[str, list[int]] = {}
+    for name, numbers in hits.lines.items():
+        if (path := one.place.locate(name, base)) is not None:
+            lines.setdefault(path, []).extend(number for number in numbers if number > 0)
+    for path, numbers in lines.items():
+        events.append(one.event("search", path, outputs.runs(numbers), provenance, cut=hits.cut))
+    if not lines and len(paths) == 1 and (numbers := outputs.line_numbers(text)) and not hits.files:
+        return [one.event("search", paths[0], outputs.runs(numbers), provenance, cut=hits.cut)]
+    for name in hits.files:
+        if (path := one.place.locate(name, base)) is not None and path not in lines:
+            events.append(one.event("search", path, None, provenance, "listed", cut=hits.cut))
+    return events
+
+
+def _search_base(one: Handled, paths: list[str]) -> str | None:
+    """The folder that a search's names are relative to, as a path that `locate` understands."""
+    named = one.row.paths_of(one.call.arguments)
+    if not named:
+        return one.folder
+    base = one.folder or one.place.cwd or one.place.root
+    return named[0] if named[0].startswith("/") or not base else f"{base.rstrip('/')}/{named[0]}"
+
+
+def events_of_list(one: Handled) -> list[Event]:
+    """Events of a listing: places, none of them read."""
+    paths = one.paths()
+    if has_failed(one):
+        return [one.event("list", path, None, "args", "listed", ok=False) for path in _or_none(paths)]
+    names = [name for name in sequence(mapping(one.call.structured).get("filenames")) if isinstance(name, str)]
+    names = names or (outputs.found(one.text).files if one.text else [])
+    found = [path for name in names if (path := one.place.locate(name, one.folder)) is not None]
+    return [one.event("list", path, None, "args", "listed") for path in dict.fromkeys([*paths, *found])] or [
+        one.event("list", None, None, "args", "listed")
+    ]
+
+
+def _or_none(paths: list[str]) -> list[str | None]:
+    return [*paths] or [None]
