@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.records import Comparison, EvalRow
-from context_bench.core.rowfacts import cost_usd
+from context_bench.core.rows import cost_usd
 from context_bench.stats.verdict import Assay, Question, judge, shows_inferior, weigh
 
 Key = tuple[str, str]  # dataset and task
@@ -151,7 +151,7 @@ def _interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums, ratio_interval
-    from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
     codes = codes_of([clusters[task] for task in by_task], len(by_task))
     if int(codes.max()) + 1 < MIN_CLUSTERS:

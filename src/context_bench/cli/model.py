@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from context_bench.core.urls import listening_port
+from context_bench.core.addresses import listening_port
 from context_bench.session import interrupts
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from context_bench.core.urls import listening_port
+from context_bench.core.addresses import listening_port
 from context_bench.session import interrupts
 from context_bench.traffic.command.client import run_client
 

@@ -21,7 +21,7 @@ from context_bench.stats.verdict import (
     shows_inferior,
     weigh,
 )
-from context_bench.stats.verdict.ceiling import CEILINGS, could_not_win, told_apart
+from context_bench.stats.verdict.evidence import CEILINGS, could_not_win, told_apart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +149,7 @@ class Comparer:
 
     def _retained(self, system: str, cut: str) -> str:
         """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
-        from context_bench.stats.retention import retained
+        from context_bench.stats.lift import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
         if full is None or none is None or system in (full, none):

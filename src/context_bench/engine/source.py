@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Told
 from context_bench.core.records import Example
-from context_bench.core.skipping import skip
 from context_bench.engine.plan import PlannedArm
 
 END: Any = object()

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from context_bench.core import urls
+from context_bench.core import addresses
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
@@ -28,14 +28,12 @@ from context_bench.core.records import Call, Usage
 from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
-from context_bench.llm.failures import Failure
-from context_bench.llm.limits import Limiter, Outcome
-from context_bench.llm.pacing import Quota
+from context_bench.llm.failures import Failure, RetryPolicy, quotas_told
+from context_bench.llm.limits import Limiter, Outcome, Quota
 from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import MASK, bare_url, secrets_in
-from context_bench.llm.retry import RetryPolicy, quotas_told
 from context_bench.llm.sessions import leave, transport_for
-from context_bench.llm.tallies import Tallies, Tally
+from context_bench.llm.spend import Tallies, Tally
 from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
 from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request
 from context_bench.wire.apis.shared import dump, load_body
@@ -435,7 +433,7 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
 
 def _checked_base(base_url: str) -> tuple[str, str | None]:
     """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    parts = urlsplit(urls.base_url(base_url, "base URL"))
+    parts = urlsplit(addresses.base_url(base_url, "base URL"))
     url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     if parts.username is None and parts.password is None:
         return url, None

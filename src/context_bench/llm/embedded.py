@@ -7,29 +7,34 @@ close, and no judge: verdicts about a proxy need the model that will really be u
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
 from context_bench.core.records import Usage
-from context_bench.llm import fewshot
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
 from context_bench.llm.weights import FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
 from context_bench.wire.apis.read import Reply
-from context_bench.wire.request import WireRequest
+from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
 try:
     import xllamacpp
 except ImportError:
     raise MissingExtra("the bundled model (xllamacpp)", "local") from None
 
-__all__ = ["Embedded", "Timings", "fetch_weights", "find_weights"]
+__all__ = [
+    "Embedded",
+    "Timings",
+    "fetch_weights",
+    "find_weights",
+]
 
 Style = Literal["qa-few-shot", "chat"]
 BUNDLED_MODEL = "smollm2-135m-instruct"
@@ -40,6 +45,78 @@ _GREEDY = {"temperature": 0, "seed": 0}
 #: An answer is one line and not blank.
 _ONE_LINE = r"""root ::= " "? [^ \n] [^\n]* "\n"*"""
 _CHAT_ROLES = {"system": "system", "developer": "system", "assistant": "assistant"}
+#: Two worked examples of our own, invented, one in prose and one in the style of release notes.
+HEAD = (
+    "Text: The museum opened in 1936 in a former mill. Its first director, Anna Berg, collected clocks; the house has 412 of them today. "
+    "Entry is free on Mondays.\n\nQuestion: Who was the first director?\nAnswer: Anna Berg\n\n"
+    "Text: Changed in version 2.4: The timeout argument was added to the open() method. The default port is 8021. Requests longer than 64 "
+    'bytes are refused with the error "TooLong".\n\nQuestion: In which version was the timeout argument added?\nAnswer: 2.4\n\n'
+)
+_LABEL = re.compile(r"question\s*:\s*", re.IGNORECASE)
+_BLANK = re.compile(r"\n[ \t\r]*\n\s*")
+_LONG = 120  # words; a paragraph beyond this is not a question alone
+_LAST_SENTENCE = re.compile(r"(?:(?<=[.!?])\s+|\n\s*)(?=\S[^\n]*\Z)")
+
+
+class Asked(NamedTuple):
+    """What a request asks, and of what text."""
+
+    context: str
+    question: str
+
+
+def question_of(request: WireRequest) -> Asked:
+    """Context and question of a request, by the rule above; both may be empty."""
+    texts = [(message.role, message.text.strip()) for message in request.messages]
+    users = [i for i, (role, text) in enumerate(texts) if role == "user" and text]
+    for i in reversed(users):
+        paragraphs = _BLANK.split(texts[i][1])
+        labelled = [j for j, paragraph in enumerate(paragraphs) if _LABEL.match(paragraph)]
+        if labelled:
+            return _taken(texts, i, paragraphs, labelled[-1])
+    if users:
+        paragraphs = _BLANK.split(texts[users[-1]][1])
+        return _taken(texts, users[-1], paragraphs, len(paragraphs) - 1)
+    return Asked("\n\n".join(text for _, text in texts if text), "")
+
+
+def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at: int) -> Asked:
+    """The question out of its paragraph, and what is left."""
+    question, rest = paragraphs[at].strip(), ""
+    if len(question.split()) > _LONG:
+        rest, question = _last_sentence(question)
+    others = [*paragraphs[:at], rest, *paragraphs[at + 1 :]]
+    left = "\n\n".join(paragraph for paragraph in others if paragraph.strip())
+    context = [left if i == message else text for i, (_, text) in enumerate(texts)]
+    return Asked("\n\n".join(text for text in context if text), _LABEL.sub("", question, count=1) if _LABEL.match(question) else question)
+
+
+def _last_sentence(paragraph: str) -> tuple[str, str]:
+    cuts = list(_LAST_SENTENCE.finditer(paragraph))
+    if not cuts or len(paragraph) - cuts[-1].end() < 3:
+        return paragraph, ""
+    return paragraph[: cuts[-1].start()].rstrip(), paragraph[cuts[-1].end() :]
+
+
+def prompt_tail(asked: Asked) -> str:
+    """What follows the worked examples: the text (if there is any), the question, and the place for the answer."""
+    text = f"Text: {asked.context}\n\n" if asked.context else ""
+    return f"{text}Question: {' '.join(asked.question.split())}\nAnswer:"
+
+
+def prompt_parts(request: WireRequest, asked: Asked) -> list[str]:
+    """How `prompt_tail(asked)` begins, cut where requests part: after the system prompt, and after the text."""
+    if not asked.context:
+        return []
+    first = request.messages[0]
+    begun = "Text: " + (first.text.strip() if first.role in SYSTEM_ROLES else "")
+    text = f"Text: {asked.context}\n\n"
+    return [begun, text[len(begun) :]] if len(begun) > len("Text: ") and text.startswith(begun) else [text]
+
+
+def first_line(completion: str) -> str:
+    """The first line that says something."""
+    return completion.strip().partition("\n")[0].strip()
 
 
 @dataclass(slots=True)
@@ -114,7 +191,7 @@ class Embedded:
         loop = asyncio.get_running_loop()
         if not self._keep or self.style != "qa-few-shot":
             return await loop.run_in_executor(self._started(), self._answer, request)
-        lane = self._lane(fewshot.asked(request).context)
+        lane = self._lane(question_of(request).context)
         try:
             return await loop.run_in_executor(lane.pool, self._answer, request)
         finally:
@@ -185,7 +262,7 @@ class Embedded:
         if engine is None:
             with self._lock:  # one at a time: the first may have to rewrite the file
                 path = fast_copy(self.path) if self._bundled else self.path
-                engine = _Engine(path, self.n_ctx, self._threads, fewshot.HEAD if self.style == "qa-few-shot" else "")
+                engine = _Engine(path, self.n_ctx, self._threads, HEAD if self.style == "qa-few-shot" else "")
             self._of_thread.engine = engine
         return engine
 
@@ -201,14 +278,14 @@ class Embedded:
         return self._complete(request) if self.style == "qa-few-shot" else self._chat(request)
 
     def _complete(self, request: WireRequest) -> Reply:
-        asked = fewshot.asked(request)
+        asked = question_of(request)
         if not asked.context and not asked.question:
             raise ResponderError(400, "the request holds no text to answer")
         engine = self._engine()
-        parts = fewshot.parts(request, asked) if self._keep else []
-        told = engine.complete(fewshot.tail(asked), _limit(request) or ANSWER_TOKENS, parts)
+        parts = prompt_parts(request, asked) if self._keep else []
+        told = engine.complete(prompt_tail(asked), _limit(request) or ANSWER_TOKENS, parts)
         choice = told["choices"][0]
-        return self._reply(request, told, fewshot.answer(choice["text"]), choice["finish_reason"], engine.head_tokens)
+        return self._reply(request, told, first_line(choice["text"]), choice["finish_reason"], engine.head_tokens)
 
     def _chat(self, request: WireRequest) -> Reply:
         messages = [{"role": _CHAT_ROLES.get(m.role, "user"), "content": m.text} for m in request.messages if m.text]

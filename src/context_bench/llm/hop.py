@@ -13,11 +13,10 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
+from context_bench.core.addresses import listening_port, refusal
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import refusal
-from context_bench.core.urls import listening_port
 from context_bench.llm.coding import decode
-from context_bench.llm.delivery import ResponderError
+from context_bench.llm.delivery import SERVER_LOG, ResponderError
 from context_bench.llm.relay import (
     LINE_LIMIT,
     MOST_HEADERS,
@@ -31,7 +30,6 @@ from context_bench.llm.relay import (
     end_to_end,
     raw_headers,
 )
-from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.wire.apis.read import wire_of
 from context_bench.wire.apis.shared import dump, load_body
 

@@ -22,10 +22,9 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict
 from yarl import URL
 
+from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import is_loopback
-from context_bench.core.urls import base_url
-from context_bench.llm.connector import Connector
+from context_bench.llm.sessions import Connector
 from context_bench.llm.transport import why
 from context_bench.wire.sse import EndOfStream
 

@@ -11,13 +11,23 @@ import atexit
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, cast
 from weakref import WeakSet
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, why
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
-if TYPE_CHECKING:
-    import aiohttp
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, why
+from context_bench.llm.transport.connection import ended_by_peer
+from context_bench.llm.transport.errors import UNENDED
+
+__all__ = [
+    "leave",
+    "of_aiohttp",
+    "session_for",
+    "transport_for",
+]
 
 _Key = tuple[asyncio.AbstractEventLoop, str]
 
@@ -92,8 +102,6 @@ def of_aiohttp(error: Exception) -> Exception:
 def _session(trust_env: bool) -> aiohttp.ClientSession:
     import aiohttp
 
-    from context_bench.llm.connector import Connector
-
     return aiohttp.ClientSession(
         connector=Connector(ttl_dns_cache=300),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -129,4 +137,23 @@ async def _end(entry: _Open) -> None:
     await entry.lifetime.aclose()
 
 
-__all__ = ["leave", "of_aiohttp", "session_for", "transport_for"]
+class Connector(aiohttp.TCPConnector):
+    """An aiohttp connector for as many connections as are asked for.
+
+    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say over TLS that it
+    has ended it (close_notify). Where it has not, reading the reply raises `aiohttp.ClientPayloadError`, as for every other cut reply.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(limit=0, **settings)
+        self._factory = cast("partial[ResponseHandler]", partial(_Handler, loop=self._loop))
+
+
+class _Handler(ResponseHandler):
+    """Spoils the reply under way where the connection was ended and TLS was not."""
+
+    def eof_received(self) -> None:
+        payload, transport = self._payload, self.transport
+        if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
+            payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
+        super().eof_received()

@@ -14,10 +14,9 @@ from typing import Any
 
 from context_bench.core.numbers import real
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
-from context_bench.core.rowfacts import cost_usd, qa_type, score
-from context_bench.core.setups import standing, totals
-from context_bench.stats.clusters import MIN_CLUSTERS
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.core.rows import cost_usd, qa_type, score, standing, totals
+from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.means import MIN_CLUSTERS
 
 SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -237,7 +236,7 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, low: floa
     """Mean of values in [`low`, `high`] with its score interval; without one if there are fewer than 6 clusters or values lie outside."""
     known = Estimate(math.fsum(values) / len(values), n=len(values), clusters=len(set(clusters)))
     if known.clusters >= MIN_CLUSTERS and min(values) >= low and max(values) <= high:
-        from context_bench.stats.bounded import bounded
+        from context_bench.stats.intervals import bounded
 
         known.low, known.high = bounded(values, clusters, low=low, high=high).interval()
         known.method = "score interval" + (", clustered" if known.clusters < known.n else "")

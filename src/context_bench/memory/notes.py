@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
 from context_bench.core.roles import ArmRole, of_kind
-from context_bench.core.setups import standing
+from context_bench.core.rows import standing
 from context_bench.memory.figures import Harm, Scored, harm, scored
 
 _EASY = 0.5  # recall of random picks from which finding something is no achievement

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.numbers import number
-from context_bench.core.ranks import of_rank, unranked, without_ranks
 from context_bench.core.records import Estimate
-from context_bench.core.rowfacts import score
+from context_bench.core.rows import of_rank, score, unranked, without_ranks
 from context_bench.memory.figures import Declined, Scored, Use, setup_figures
 from context_bench.memory.notes import harms
 from context_bench.reports.material import Material, figure, mapping

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.tokens import TokenCounter
-from context_bench.wire.cache import CacheProfile, LiveCache
-from context_bench.wire.prefix import Prompts, marks, segments
+from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 
 

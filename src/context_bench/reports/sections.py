@@ -16,7 +16,7 @@ from context_bench.reports.quality import AGAINST_TRUNCATION, comparisons, diffe
 from context_bench.reports.setup import setup, setup_facts
 from context_bench.reports.tally import Tallies
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
-from context_bench.stats.verdict.ceiling import is_headline
+from context_bench.stats.verdict.evidence import is_headline
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")

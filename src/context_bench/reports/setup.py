@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import SetupRecord
-from context_bench.core.setups import set_up_again, standing, totals
+from context_bench.core.rows import set_up_again, standing, totals
 from context_bench.reports.material import figure
 from context_bench.reports.page import Cell, Column, Section, Table
 from context_bench.reports.tally import quantile

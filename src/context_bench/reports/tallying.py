@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import in_pieces
+from context_bench.core.rows import in_pieces
 from context_bench.reports.tally import Line, Tallies, Tally, failure_class, shape_of
 
 

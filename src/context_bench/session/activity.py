@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session.defaults import DEFAULT_MODEL
 from context_bench.session.options import RunOptions
 

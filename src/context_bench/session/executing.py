@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import host_of, is_loopback
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions

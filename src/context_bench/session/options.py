@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.numbers import MOST_PORT, whole
-from context_bench.core.tables import load_toml
-from context_bench.core.urls import EXPECTED, fault_of
+from context_bench.core.templates import load_toml
 from context_bench.session.defaults import DEFAULT_MODEL
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
 from context_bench.core.records import Call
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.defaults import DEFAULT_STORE
 from context_bench.session.executing import executor_of

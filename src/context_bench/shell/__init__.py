@@ -46,7 +46,7 @@ def read_shell(
     recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one of; left out: on this one
     alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
-    from context_bench.shell.interpreters import named_files
+    from context_bench.shell.builtins import named_files
     from context_bench.shell.running import Shell
 
     left = Budget() if budget is None else budget.lend()

@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from context_bench.shell import (
-    changing,
-    comparing,
-    finding,
-    interpreters,
-    ordering,
-    own,
-    picking,
-    programs,
-    search,
-    showing,
-    telling,
-    wrappers,
-)
+from context_bench.shell import builtins, comparing, finding, programs, search, text_commands, wrappers
 from context_bench.shell.call import Call, Result
 from context_bench.shell.model import Stream
 
@@ -38,23 +25,23 @@ def _false(call: Call) -> Result:
 
 SIMPLE: dict[str, Callable[[Call], Result]] = _by_name(
     [
-        (showing.cat, "cat less more"),
-        (showing.bat, "bat batcat"),
-        (picking.head, "head"),
-        (picking.tail, "tail"),
-        (showing.nl, "nl"),
+        (text_commands.cat, "cat less more"),
+        (text_commands.bat, "bat batcat"),
+        (text_commands.head, "head"),
+        (text_commands.tail, "tail"),
+        (text_commands.nl, "nl"),
         (programs.sed, "sed gsed"),
         (programs.awk, "awk gawk mawk"),
         (programs.cut, "cut"),
-        (ordering.keep_lines, "sort tac shuf"),
-        (ordering.uniq, "uniq"),
-        (showing.retold, "tr expand unexpand fold column rev"),
-        (telling.wc, "wc"),
-        (telling.tee, "tee"),
-        (telling.echo, "echo"),
-        (telling.printf, "printf"),
+        (text_commands.keep_lines, "sort tac shuf"),
+        (text_commands.uniq, "uniq"),
+        (text_commands.retold, "tr expand unexpand fold column rev"),
+        (text_commands.wc, "wc"),
+        (text_commands.tee, "tee"),
+        (text_commands.echo, "echo"),
+        (text_commands.printf, "printf"),
         (
-            showing.other_form,
+            text_commands.other_form,
             "zcat fmt xxd od hexdump strings jq yq base64 pygmentize highlight ag ack",
         ),
         (comparing.diff, "diff colordiff"),
@@ -62,30 +49,30 @@ SIMPLE: dict[str, Callable[[Call], Result]] = _by_name(
         (comparing.same, "cmp"),
         (comparing.comm, "comm"),
         (comparing.paste, "paste"),
-        (telling.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
+        (text_commands.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
         (_false, "false"),
         (search.grep, "grep egrep fgrep rgrep"),
         (search.rg, "rg"),
         (finding.ls, "ls"),
         (finding.listing, "tree fd fdfind"),
-        (changing.rm, "rm"),
-        (changing.copy, "cp mv"),
-        (changing.touch, "touch"),
-        (changing.patch, "patch apply_patch"),
-        (interpreters.interpreter, "python python2 python3 node deno ruby php"),
-        (interpreters.perl, "perl"),
+        (builtins.rm, "rm"),
+        (builtins.copy, "cp mv"),
+        (builtins.touch, "touch"),
+        (builtins.patch, "patch apply_patch"),
+        (builtins.interpreter, "python python2 python3 node deno ruby php"),
+        (builtins.perl, "perl"),
     ]
 )
 """Commands that need nothing but their arguments, standard input and the files."""
 
 OF_SHELL: dict[str, Callable[[Shell, Call], Result]] = _by_name(
     [
-        (own.cd, "cd"),
-        (own.pushd, "pushd"),
-        (own.popd, "popd"),
-        (own.leave, "exit"),
-        (own.evaluate, "eval"),
-        (own.read, "read"),
+        (builtins.cd, "cd"),
+        (builtins.pushd, "pushd"),
+        (builtins.popd, "popd"),
+        (builtins.leave, "exit"),
+        (builtins.evaluate, "eval"),
+        (builtins.read, "read"),
         (wrappers.bash, "bash sh zsh dash"),
         (wrappers.env, "env"),
         (wrappers.timeout, "timeout"),

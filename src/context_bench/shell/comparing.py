@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
+from context_bench.shell.call import Call, Result, parse_options
 from context_bench.shell.model import Blur, Line, Some, Stream, plain
 
 _VALUED = "label exclude exclude-from ignore-matching-lines show-function-line width starting-file horizon-lines tabsize to-file from-file"
@@ -21,7 +20,7 @@ _Shown = tuple[int, int, str]  # side, number in it, text
 
 def diff(call: Call) -> Result:
     """diff: of two files what differs, nothing of equal ones; which lines differ, its output tells."""
-    given = options.parse([arg for arg in call.args if arg != "--no-index"], "UCIxXWFLS", _VALUED)
+    given = parse_options([arg for arg in call.args if arg != "--no-index"], "UCIxXWFLS", _VALUED)
     if given.has("r", "recursive"):
         raise Blur
     names = _paired(call, given.rest)
@@ -70,7 +69,7 @@ def same(call: Call) -> Result:
 
 def comm(call: Call) -> Result:
     """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is left out."""
-    given = options.parse(call.args, "", "output-delimiter")
+    given = parse_options(call.args, "", "output-delimiter")
     streams, status = call.inputs(given.rest)
     if len(given.rest) != 2 or status or not set(given.given) <= {"1", "2", "3"}:
         raise Blur
@@ -105,7 +104,7 @@ def _merged(old: Sequence[Line], new: Sequence[Line]) -> Iterator[tuple[Line | N
 
 def paste(call: Call) -> Result:
     """paste: the first lines of all files as one line, then the second ones."""
-    given = options.parse(call.args, "d", "delimiters")
+    given = parse_options(call.args, "d", "delimiters")
     streams, status = call.inputs(given.rest)
     delimiter = given.get("d", "delimiters")
     delimiter = "\t" if delimiter is None else delimiter

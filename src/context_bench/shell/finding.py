@@ -6,8 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
+from context_bench.shell.call import Call, Result, parse_options
 from context_bench.shell.model import Blur, Line, Some, Stream
 from context_bench.shell.patterns import glob
 
@@ -17,7 +16,7 @@ Test = Callable[[str, str, bool, int], bool]
 
 def ls(call: Call) -> Result:
     """Names in directories."""
-    given = options.parse(call.args, "ITw", "ignore color sort time-style format")
+    given = parse_options(call.args, "ITw", "ignore color sort time-style format")
     names = given.rest or ["."]
     hidden = given.has("a", "A", "all", "almost-all")
     if given.has("R", "recursive", "d"):
@@ -59,7 +58,7 @@ def listing(call: Call) -> Result:
 
 def ls_files(call: Call) -> Result:
     """Names of what is committed (git ls-files)."""
-    given = options.parse(call.args, "xX", "exclude exclude-from")
+    given = parse_options(call.args, "xX", "exclude exclude-from")
     base = call.files.resolve(".")
     if given.given or base is None or call.files.tree is None:
         return Stream([Some(None)]), None

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
-from context_bench.shell.backtracking import Ways
-from context_bench.shell.budget import Budget
+from context_bench.shell.budget import Budget, Ways
 from context_bench.shell.model import UNKNOWN, Blur
 
 _CLASSES = {

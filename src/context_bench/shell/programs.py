@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-from context_bench.shell import options
 from context_bench.shell.awk import Awk
 from context_bench.shell.budget import LINE
-from context_bench.shell.call import Call, Result, joined
+from context_bench.shell.call import Call, Result, joined, parse_options
 from context_bench.shell.files import Files
 from context_bench.shell.model import Blur, Line, Part, Some, Stream, open_ended
-from context_bench.shell.picking import unrolled
 from context_bench.shell.sed import Sed
+from context_bench.shell.text_commands import unrolled
 
 
 def _changed(program: Sed, stream: Stream) -> Stream:
@@ -46,7 +45,7 @@ def sed(call: Call) -> Result:
 
 def awk(call: Call) -> Result:
     """Files through an awk program."""
-    given = options.parse(call.args, "vfF", "", stop_at_first=True)
+    given = parse_options(call.args, "vfF", "", stop_at_first=True)
     if given.has("f") or not given.rest or any(name not in "vF" for name in given.given):
         raise Blur
     variables = {}
@@ -72,7 +71,7 @@ def awk(call: Call) -> Result:
 
 def cut(call: Call) -> Result:
     """Characters or fields of each line."""
-    given = options.parse(call.args, "bcdf", "bytes characters delimiter fields output-delimiter")
+    given = parse_options(call.args, "bcdf", "bytes characters delimiter fields output-delimiter")
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
     spots = given.get("c", "characters", "b", "bytes")

@@ -27,9 +27,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput, MissingProgram
 from context_bench.core.jsontext import load_json
-from context_bench.core.unreadable import FAULTS
 
 #: A larger file is no source code, and is not read.
 BLOB_LIMIT = 64 * 1024 * 1024

@@ -12,10 +12,10 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from context_bench.shell.budget import LINE, Budget, TooLarge
+from context_bench.shell.builtins import other
 from context_bench.shell.call import Call, Result, Status
 from context_bench.shell.commands import OF_SHELL, SIMPLE, kind_of
 from context_bench.shell.files import Files
-from context_bench.shell.interpreters import other
 from context_bench.shell.model import UNKNOWN, Blur, Line, Part, Some, Stop, Stream, rendered
 from context_bench.shell.statements import STATEMENTS
 from context_bench.shell.words import Words, plain_words, spelled

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
+from context_bench.shell.call import Call, Options, Result, parse_options
 from context_bench.shell.model import Blur, Line, Part, Some, Stream
 from context_bench.shell.patterns import Pattern, glob, regex
 
@@ -94,7 +93,7 @@ class Search:
 def grep(call: Call) -> Result:
     """Lines that match (grep and its kin)."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
-    given = options.parse(args, "ABCmefdD", _GREP_LONG)
+    given = parse_options(args, "ABCmefdD", _GREP_LONG)
     names = list(given.rest)
     patterns = given.values("e", "regexp")
     if not patterns and not given.has("f", "file"):
@@ -122,7 +121,7 @@ def grep(call: Call) -> Result:
     )
 
 
-def _wanted(call: Call, names: list[str], given: options.Options, recursive: bool) -> list[tuple[str, str | None]]:
+def _wanted(call: Call, names: list[str], given: Options, recursive: bool) -> list[tuple[str, str | None]]:
     """(how the tool names it, path in the repository) of the files to look at; path `None`: standard input or a pipe."""
     included = [glob(one) for one in given.values("include")]
     excluded = [glob(one) for one in given.values("exclude")]
@@ -160,7 +159,7 @@ def blurred(wanted: list[tuple[str, str | None]], call: Call) -> Result:
 
 def searched(
     call: Call,
-    given: options.Options,
+    given: Options,
     patterns: list[str],
     kind: str,
     wanted: list[tuple[str, str | None]],
@@ -179,7 +178,7 @@ def searched(
         return blurred(wanted, call)
 
 
-def _search(given: options.Options, patterns: list[str], kind: str, named: bool, numbers: bool, ignore: bool) -> Search:
+def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers: bool, ignore: bool) -> Search:
     if given.has("f", "file", "z"):
         raise Blur
     around = given.number("C", "context") or 0
@@ -249,7 +248,7 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
 
 def rg(call: Call) -> Result:
     """Lines that match (ripgrep)."""
-    given = options.parse(call.args, "ABCmefgtTEjMrd", _RG_LONG)
+    given = parse_options(call.args, "ABCmefgtTEjMrd", _RG_LONG)
     names = list(given.rest)
     listing = given.has("files")
     patterns = given.values("e", "regexp")
@@ -285,7 +284,7 @@ def rg(call: Call) -> Result:
     )
 
 
-def _rg_filter(given: options.Options) -> Callable[[str], bool]:
+def _rg_filter(given: Options) -> Callable[[str], bool]:
     """Which files ripgrep looks at in a directory. Ignore files are not consulted: what is committed is rarely ignored."""
     hidden = given.has("hidden", ".") or given.has("uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
     wants = [one for one in given.values("g", "glob") if not one.startswith("!")]
@@ -337,7 +336,7 @@ def _alternatives(pattern: str) -> list[str]:
 def git_grep(call: Call) -> Result:
     """What git grep finds over what is committed below the working directory."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
-    given = options.parse(args, "ABCmefO", _GREP_LONG)
+    given = parse_options(args, "ABCmefO", _GREP_LONG)
     names = list(given.rest)
     patterns = given.values("e", "regexp")
     if not patterns:

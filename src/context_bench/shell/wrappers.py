@@ -6,10 +6,9 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result, Status
+from context_bench.shell.call import Call, Result, Status, parse_options
 from context_bench.shell.finding import Find
-from context_bench.shell.gitting import git as run_git
+from context_bench.shell.git_commands import git as run_git
 from context_bench.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Line, Some, Stream, rendered
 
 if TYPE_CHECKING:
@@ -47,23 +46,23 @@ def env(shell: Shell, call: Call) -> Result:
 
 def timeout(shell: Shell, call: Call) -> Result:
     """timeout: the command behind the duration."""
-    given = options.parse(call.args, "ks", "kill-after signal", stop_at_first=True)
+    given = parse_options(call.args, "ks", "kill-after signal", stop_at_first=True)
     return shell.call(given.rest[1:], call.stdin)
 
 
 def sudo(shell: Shell, call: Call) -> Result:
     """sudo: the command behind its options."""
-    return shell.call(options.parse(call.args, "ugDhpCrt", "user group", stop_at_first=True).rest, call.stdin)
+    return shell.call(parse_options(call.args, "ugDhpCrt", "user group", stop_at_first=True).rest, call.stdin)
 
 
 def nice(shell: Shell, call: Call) -> Result:
     """nice, ionice, stdbuf."""
-    return shell.call(options.parse(call.args, "noei", "adjustment", stop_at_first=True).rest, call.stdin)
+    return shell.call(parse_options(call.args, "noei", "adjustment", stop_at_first=True).rest, call.stdin)
 
 
 def command(shell: Shell, call: Call) -> Result:
     """command, builtin, exec, nohup, unbuffer: nothing but the command behind them."""
-    given = options.parse(call.args, "", stop_at_first=True)
+    given = parse_options(call.args, "", stop_at_first=True)
     if given.has("v", "V"):
         return Stream([Some(None)]), None
     return shell.call(given.rest, call.stdin)
@@ -97,7 +96,7 @@ def git(shell: Shell, call: Call) -> Result:
 
 def xargs(shell: Shell, call: Call) -> Result:
     """xargs: the command once for every group of items on standard input."""
-    given = options.parse(call.args, "aEIdLnPs", "max-args max-procs replace delimiter arg-file", stop_at_first=True)
+    given = parse_options(call.args, "aEIdLnPs", "max-args max-procs replace delimiter arg-file", stop_at_first=True)
     if given.has("a", "E", "L", "s", "arg-file", "d", "delimiter"):
         raise Blur
     stdin = call.stdin or Stream()

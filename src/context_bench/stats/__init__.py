@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from context_bench.core.lazy import lazy
-from context_bench.stats.bounded import Bounded, bounded  # here, or the name would be the module
 
 if TYPE_CHECKING:
     from context_bench.stats.agreement import (
@@ -30,14 +29,17 @@ if TYPE_CHECKING:
         ratios,
         resampled_sums,
     )
-    from context_bench.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW, Design, codes_of, design
-    from context_bench.stats.corrections import benjamini_hochberg, holm
     from context_bench.stats.curves import Retention, aurq, bd_rate, fold_at, retention
-    from context_bench.stats.equivalence import Equivalence, NonInferiority, noninferiority, tost
+    from context_bench.stats.intervals import Bounded, Interval, McNemar, bounded, mcnemar, tango, tango_score, tango_test, wilson
     from context_bench.stats.means import (
+        MIN_CLUSTERS,
+        ROUGH_BELOW,
+        Design,
         MeanSE,
         PairedDifference,
         bootstrap_mean,
+        codes_of,
+        design,
         mean_se,
         median_interval,
         paired_difference,
@@ -55,16 +57,19 @@ if TYPE_CHECKING:
         smallest_margin,
         variance_parts,
     )
-    from context_bench.stats.proportions import (
-        Interval,
-        McNemar,
-        mcnemar,
-        tango,
-        tango_score,
-        tango_test,
-        wilson,
+    from context_bench.stats.tests import (
+        Equivalence,
+        Friedman,
+        NonInferiority,
+        Pairwise,
+        Wilcoxon,
+        benjamini_hochberg,
+        friedman,
+        holm,
+        noninferiority,
+        tost,
+        wilcoxon,
     )
-    from context_bench.stats.ranks import Friedman, Pairwise, Wilcoxon, friedman, wilcoxon
 
 __all__ = [
     "MIN_CLUSTERS",
@@ -161,11 +166,22 @@ _HOMES = {
         "ratios",
         "resampled_sums",
     ),
-    "clusters": ("MIN_CLUSTERS", "ROUGH_BELOW", "Design", "codes_of", "design"),
-    "corrections": ("benjamini_hochberg", "holm"),
     "curves": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
-    "equivalence": ("Equivalence", "NonInferiority", "noninferiority", "tost"),
-    "means": ("MeanSE", "PairedDifference", "bootstrap_mean", "mean_se", "median_interval", "paired_difference", "quantile_interval"),
+    "intervals": ("Bounded", "Interval", "McNemar", "bounded", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
+    "means": (
+        "MIN_CLUSTERS",
+        "ROUGH_BELOW",
+        "Design",
+        "MeanSE",
+        "PairedDifference",
+        "bootstrap_mean",
+        "codes_of",
+        "design",
+        "mean_se",
+        "median_interval",
+        "paired_difference",
+        "quantile_interval",
+    ),
     "pareto": ("FrontShares", "front_shares", "hypervolume", "pareto_front", "pareto_ranks"),
     "power": (
         "VarianceParts",
@@ -178,8 +194,19 @@ _HOMES = {
         "smallest_margin",
         "variance_parts",
     ),
-    "proportions": ("Interval", "McNemar", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
-    "ranks": ("Friedman", "Pairwise", "Wilcoxon", "friedman", "wilcoxon"),
+    "tests": (
+        "Equivalence",
+        "Friedman",
+        "NonInferiority",
+        "Pairwise",
+        "Wilcoxon",
+        "benjamini_hochberg",
+        "friedman",
+        "holm",
+        "noninferiority",
+        "tost",
+        "wilcoxon",
+    ),
 }
 
 __getattr__, __dir__ = lazy(__name__, [f".{home}:{name}" for home, names in _HOMES.items() for name in names])

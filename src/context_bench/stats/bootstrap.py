@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
-from context_bench.stats.students import quantile, upper_tail
+from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -37,8 +37,7 @@ def retention(
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums, ratio_interval
-    from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
-    from context_bench.stats.means import mean_se
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
 
     top, bottom = _pair(system, baseline)
     codes = codes_of(clusters, len(top))

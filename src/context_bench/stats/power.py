@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_bench.stats.students import quantile, upper_tail
+from context_bench.stats.distributions import quantile, upper_tail
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:
@@ -60,7 +60,7 @@ def n_without_change(margin: float, alpha: float = 0.05) -> float:
     Tango's bound alone says z² (1 − margin) / margin = 133, at which a true loss of 2 points stays unseen in 6.8 % of runs. The claim is
     made from where that is below 6 % (`bounded.SLACK`).
     """
-    from context_bench.stats.bounded import SLACK
+    from context_bench.stats.intervals import SLACK
 
     _positive("margin", margin)
     spread = quantile(1 - alpha) * math.sqrt(max(0.0, margin * (1 - margin)))
@@ -69,7 +69,7 @@ def n_without_change(margin: float, alpha: float = 0.05) -> float:
 
 def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> float:
     """The smallest margin that `n` examples support with the given power if the two systems are truly equal."""
-    from context_bench.stats.bounded import SLACK
+    from context_bench.stats.intervals import SLACK
 
     _positive("n", n)
     square, effective = quantile(1 - alpha) ** 2, n / effect

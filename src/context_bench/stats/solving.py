@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, resampled_sums
-from context_bench.stats.bounded import bounded
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
-from context_bench.stats.proportions import Interval, wilson
+from context_bench.stats.intervals import Interval, bounded, wilson
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
 from context_bench.traces.rows import Status, TraceRow
 
 COVERED = 0.5

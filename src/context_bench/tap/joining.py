@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.jsontext import MOST_BYTES
-from context_bench.core.packed import packed, unpacked
+from context_bench.core.keys import packed, unpacked
 from context_bench.wire.apis.shared import dump, load_json
 
 _ENTRY = 300  # bytes of Python's own for each response, roughly

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from context_bench.stats.bootstrap import cluster_sums, ratio_intervals, resampled_sums
-from context_bench.stats.bounded import bounded
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+from context_bench.stats.intervals import bounded
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
 from context_bench.traces.coverage import LEVELS, POLICIES, Level, Score, harmonic
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from context_bench.core.records import Comparison, Result
 from context_bench.wire.violations import total
 
 if TYPE_CHECKING:
-    from context_bench.stats.retention import Lift
+    from context_bench.stats.lift import Lift
 
 __all__ = ["add_replay"]
 
@@ -93,7 +93,7 @@ def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) 
 
     One family over the systems; an arm that keeps nothing stands for what must lose.
     """
-    from context_bench.stats.retention import Lift, lifts
+    from context_bench.stats.lift import Lift, lifts
     from context_bench.stats.verdict import default_margin
 
     pairs = [

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from context_bench.core.loopback import is_loopback
+from context_bench.core.addresses import is_loopback
 
 TOKEN = "token"
 

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
-from context_bench.wire.alignment import align
-from context_bench.wire.request import Part, WireMessage, WireRequest, stated
+from context_bench.wire.request import Part, WireMessage, WireRequest, align, stated
 from context_bench.wire.words import Span, count_words, diff_texts, words_of
 
 State = Literal["kept", "changed", "dropped", "added"]

@@ -12,8 +12,8 @@ import pytest
 from scipy.special import ndtr, stdtr
 
 from context_bench import stats
-from context_bench.stats.bounded import SLACK
-from context_bench.stats.clusters import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
+from context_bench.stats.intervals import SLACK
+from context_bench.stats.means import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
 from context_bench.stats.verdict import Assay, Question, compare, judge, weigh
 
 MARGIN = 0.02

@@ -11,7 +11,7 @@ from context_bench.datasets.recorded import RecordedSessions, accounted
 from context_bench.datasets.sessions import bundled
 from context_bench.testing.hub import MiniHub, MiniRepo, parquet_bytes
 from context_bench.transcripts.session import Session, verbatim
-from context_bench.wire.headers import sendable
+from context_bench.wire.request import sendable
 
 CHAT = [
     {"role": "user", "content": "What is here?"},

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
-from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Outcome
-from context_bench.llm.pacing import Pace, Quota
-from context_bench.llm.retry import quotas_told
+from context_bench.llm.failures import quotas_told
+from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Outcome, Pace, Quota
 
 NOW = 1_700_000_000.0
 

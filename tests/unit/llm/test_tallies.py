@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.tokens import VocabularyCounter, counter_for
-from context_bench.llm import tallies
-from context_bench.llm.tallies import Tallies
+from context_bench.llm import spend
+from context_bench.llm.spend import Tallies
 
 TEXTS = ["", "a", "harbour bridge", "naïve ✓ 🦎 \ud800", "signal " * 100, "signal " * 101, "<|endoftext|>" * 40]
 
@@ -40,7 +40,7 @@ def test_groups_have_the_sums_of_their_texts(groups: list[list[str]], remembered
 async def test_a_turn_of_the_loop_is_counted_together(
     monkeypatch: pytest.MonkeyPatch, much: int, counter: VocabularyCounter | Words
 ) -> None:
-    monkeypatch.setattr(tallies, "_MUCH", much)
+    monkeypatch.setattr(spend, "_MUCH", much)
     together, draw = Tallies(), random.Random(3)
     requests = [draw.choices(TEXTS, k=4) for _ in range(30)]
     alone = [sum(map(counter.count, texts)) for texts in requests]
@@ -53,7 +53,7 @@ async def test_a_turn_of_the_loop_is_counted_together(
 
 @pytest.mark.parametrize("much", [1, 2**30])
 async def test_one_that_cannot_be_counted_fails_alone(monkeypatch: pytest.MonkeyPatch, much: int) -> None:
-    monkeypatch.setattr(tallies, "_MUCH", much)
+    monkeypatch.setattr(spend, "_MUCH", much)
     together = Tallies()
     same = Words()
     good, bad = together.add(["two words"], same), together.add(["poison"], same)

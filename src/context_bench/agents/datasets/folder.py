@@ -37,7 +37,7 @@ from context_bench.agents.datasets.shapes import AGENT_SECONDS, TEST_SECONDS, fi
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.numbers import duration
 from context_bench.core.records import Example
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 
 _KNOWN = {"id", "instruction", "timeout", "setup", "env", "cluster", "kind", "repo", "files", "verify", "gold"}
 _VERIFY = {"command", "timeout", "tests", "tests_into", "files", "remove", "env", "fail_to_pass", "pass_to_pass"}

@@ -137,7 +137,7 @@ def _billing(name: str | None, price: str | None, model: str, hour: bool = False
 
 
 def _read_profile(path: Path) -> CacheProfile:
-    from context_bench.core.tables import load_toml
+    from context_bench.core.templates import load_toml
     from context_bench.wire.cache import CacheProfile
 
     if not path.is_file():

@@ -14,9 +14,8 @@ from context_bench.core.errors import BadReply, TimedOut, describe
 from context_bench.core.jsontext import load_body
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Usage
-from context_bench.llm.failures import Failure, not_json, of_error_in_reply, of_exception, of_status
+from context_bench.llm.failures import Failure, RetryPolicy, not_json, of_error_in_reply, of_exception, of_status
 from context_bench.llm.redact import bare_url, secrets_in
-from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import of_aiohttp, session_for
 
 _LARGEST = 64 * 2**20

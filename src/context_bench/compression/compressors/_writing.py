@@ -8,7 +8,7 @@ from typing import Any
 from context_bench.compression.compressors._messages import check_limit
 from context_bench.compression.compressors._select import head
 from context_bench.compression.probes.example import rendered
-from context_bench.core.grouping import by_size
+from context_bench.core.iterables import by_size
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems._model import OfModel

@@ -25,7 +25,7 @@ from context_bench.compression.datasets.generating import visible_without
 from context_bench.compression.probes.example import packed, rendered
 from context_bench.compression.probes.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, Source
 from context_bench.core.errors import BadInput
-from context_bench.core.grouping import by_size
+from context_bench.core.iterables import by_size
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call

@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.compression.sections.cells import estimated, reasons
 from context_bench.core.numbers import number
-from context_bench.core.setups import standing
+from context_bench.core.rows import standing
 from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.pictures import Chart, CurvePoint

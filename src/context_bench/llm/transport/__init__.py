@@ -4,10 +4,18 @@
 redirects, cookies, proxies of the environment, connections shared by several requests at once.
 """
 
-from context_bench.llm.transport.address import Address, address_of, head_of
-from context_bench.llm.transport.pool import Transport, tls
+from context_bench.llm.transport.errors import (
+    Broken,
+    CannotConnect,
+    NotHttp,
+    NotSecure,
+    Oversized,
+    Trouble,
+    Unusable,
+    why,
+)
+from context_bench.llm.transport.pool import Address, Transport, address_of, head_of, tls
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Oversized, Trouble, Unusable, why
 
 __all__ = [
     "Address",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import httptools
 
+from context_bench.llm.transport.errors import UNENDED, Broken, NotHttp, why
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import UNENDED, Broken, NotHttp, why
 
 if TYPE_CHECKING:
     from context_bench.llm.transport.pool import Transport

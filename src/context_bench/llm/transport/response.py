@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from context_bench.core.jsontext import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable
-from context_bench.llm.transport.trouble import Broken, NotHttp, Oversized
+from context_bench.llm.transport.errors import Broken, NotHttp, Oversized
 
 if TYPE_CHECKING:
     from context_bench.llm.transport.connection import Connection

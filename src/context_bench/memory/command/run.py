@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.registry import registry
 from context_bench.core.roles import ArmRole
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say

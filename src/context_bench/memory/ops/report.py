@@ -10,7 +10,7 @@ from typing import Any, Literal
 from context_bench.core.errors import Stop, TimedOut, describe
 from context_bench.llm.redact import redact
 from context_bench.memory.protocol import NotSupported
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
 
 Kind = Literal["test", "positive control", "measurement"]
 Outcome = Literal["pass", "fail", "error", "not applicable", "measured"]

@@ -13,7 +13,7 @@ from context_bench.core.clock import Clock
 from context_bench.core.errors import SetupFailed, Stop, describe
 from context_bench.memory.protocol import Item, Memory, Receipt
 from context_bench.memory.systems._timing import timed
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
 
 _MOST_FAILED = 0.05  # share of a group's items that a memory may lose before its answers say nothing about it
 _BATCH = 100

@@ -4,10 +4,8 @@ The question is never "is there a significant difference?" but "is a loss of the
 "would this run have shown such a loss?". One-sided tests at 5 % against the margin; "better" needs the 95 % interval above 0.
 """
 
-from context_bench.stats.verdict.evidence import LEVEL, Evidence, default_margin, weigh
-from context_bench.stats.verdict.judging import compare, judge
-from context_bench.stats.verdict.questions import Assay, Question, shows_inferior
-from context_bench.stats.verdict.sentences import noise_floor
+from context_bench.stats.verdict.decisions import compare, judge, noise_floor
+from context_bench.stats.verdict.evidence import LEVEL, Assay, Evidence, Question, default_margin, shows_inferior, weigh
 
 __all__ = [
     "Assay",

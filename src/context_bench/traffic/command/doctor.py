@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 
 

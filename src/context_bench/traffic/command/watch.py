@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput
-from context_bench.core.urls import listening_port
 from context_bench.session.defaults import DEFAULT_STORE
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
-from context_bench.llm.keyring import environment_notes
+from context_bench.llm.redact import environment_notes
 from context_bench.traffic.command.client import run_client
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from context_bench.systems._conversing import connector
 from context_bench.systems._rewire import WIRES, rewired
 from context_bench.wire.apis.read import Reply
 from context_bench.wire.conversation import PATHS
-from context_bench.wire.headers import sendable
+from context_bench.wire.request import sendable
 
 
 class Replay:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from context_bench.core.tokens import counter_for
 from context_bench.llm.cacherules import Priced, profile_for, rule_for
-from context_bench.wire.cache import CacheProfile, LiveCache
-from context_bench.wire.prefix import Prompts, marks, segments
+from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST_LINE, line
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 from context_bench.transcripts.trace import Ranges
 
 ToolKind = Literal["read", "search", "list", "edit", "exec", "none"]

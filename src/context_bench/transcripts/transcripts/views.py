@@ -11,7 +11,7 @@ from context_bench.transcripts.session import RecordedReply, Session, SessionReq
 from context_bench.transcripts.source import Source
 from context_bench.transcripts.transcripts.record import Context, Message, Transcript
 from context_bench.wire.conversation import Chat, ChatMessage, call_of, to_body, to_chat
-from context_bench.wire.conversation.wires import ITEMS
+from context_bench.wire.conversation.providers import ITEMS
 
 
 def sessions(reader: Any, source: Source) -> Iterator[Session]:

@@ -5,7 +5,6 @@ The form in the middle is OpenAI's chat message (`role`, `content` text or parts
 a body of its own wire is never taken apart. Pure functions; odd values are passed over, never raised upon.
 """
 
-from context_bench.wire.conversation.anthropic import MAX_TOKENS
 from context_bench.wire.conversation.messages import (
     Chat,
     ChatMessage,
@@ -14,7 +13,7 @@ from context_bench.wire.conversation.messages import (
     tool_calls_of,
     tools_used,
 )
-from context_bench.wire.conversation.wires import ITEMS, PATHS, WIRES, reply_message, to_body, to_chat
+from context_bench.wire.conversation.providers import ITEMS, MAX_TOKENS, PATHS, WIRES, reply_message, to_body, to_chat
 
 __all__ = [
     "Chat",

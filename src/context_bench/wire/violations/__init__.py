@@ -37,8 +37,15 @@ bills. Nothing here does I/O.
 `tool_meaning_changed`.
 """
 
-from context_bench.wire.violations.arriving import closest, ended_twice, repeated_requests, silent_truncation
-from context_bench.wire.violations.comparing import compare_requests, reserialised, wire_violations
+from context_bench.wire.violations.comparing import (
+    closest,
+    compare_requests,
+    ended_twice,
+    repeated_requests,
+    reserialised,
+    silent_truncation,
+    wire_violations,
+)
 from context_bench.wire.violations.kinds import (
     KINDS,
     NOTES,
@@ -49,7 +56,7 @@ from context_bench.wire.violations.kinds import (
     tools_of,
     total,
 )
-from context_bench.wire.violations.tools import names_of
+from context_bench.wire.violations.parts import names_of
 
 __all__ = [
     "KINDS",

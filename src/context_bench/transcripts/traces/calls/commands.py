@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from context_bench.shell import ShellReads, read_shell
-from context_bench.shell.complaints import complaints
+from context_bench.shell.files import complaints
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.calls.editing import patched_paths

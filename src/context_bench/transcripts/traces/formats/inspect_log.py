@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import moment
-from context_bench.core.unreadable import FAULTS
 from context_bench.core.usage import INSPECT, usage_of
 from context_bench.transcripts.source import DOCUMENT_LIMIT, Source
 from context_bench.transcripts.traces.recording import Recording, mapping, run, sequence, texts

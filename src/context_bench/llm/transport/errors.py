@@ -36,7 +36,6 @@ class Broken(Trouble):
 
 #: A reply without a length over TLS whose connection ended and whose TLS did not.
 UNENDED = "the connection ended without an end of TLS (close_notify) in a reply that tells no length: it may have been cut"
-
 _UNTRUSTED = (
     "nobody that this machine trusts vouches for its certificate ({said}); if the server is yours, set SSL_CERT_FILE to a file with the "
     "certificate of its authority (PEM)"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from context_bench.shell import comparing, finding, options, picking, search
-from context_bench.shell.call import Call, Result
+from context_bench.shell import comparing, finding, search
+from context_bench.shell.call import Call, Result, parse_options
 from context_bench.shell.model import Blur, Change, Line, Part, Some, Stream
+from context_bench.shell.text_commands import picked
 
 _SILENT = {"add", "commit", "config", "fetch", "init", "tag", "push"}
 
@@ -89,7 +90,7 @@ def _show(call: Call) -> Result:
 
 
 def _blame(call: Call) -> Result:
-    given = options.parse(call.args, "LMCS", "since contents ignore-rev")
+    given = parse_options(call.args, "LMCS", "since contents ignore-rev")
     names = [name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False]
     if len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1:
         raise Blur
@@ -102,7 +103,7 @@ def _blame(call: Call) -> Result:
         if not found:
             raise Blur
         last = int(found[1]) + int(found[3]) - 1 if found[2] else int(found[3])
-        stream = picking.picked(stream, int(found[1]), last, call.files.budget)
+        stream = picked(stream, int(found[1]), last, call.files.budget)
     if len(given.rest) > 1 and given.rest[0] != "HEAD":
         return stream.blurred(), 0
     parts: list[Part] = [part._replace(text=None) if isinstance(part, Line) else part for part in stream.parts]

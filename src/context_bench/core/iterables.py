@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -28,3 +29,13 @@ def by_size(values: Iterable[T], size: Callable[[T], int], most: int) -> Iterato
         total += more
     if group:
         yield group
+
+
+def skip(values: Iterator[Any], count: int) -> int:
+    """Pass over `count` values, by `values.skip(count)` where there is one; returns how many there were."""
+    own = getattr(values, "skip", None)
+    if own is not None:
+        return int(own(count))
+    counted = enumerate(islice(values, count), 1)
+    last = deque(counted, maxlen=1)
+    return last[0][0] if last else 0
