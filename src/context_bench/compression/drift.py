@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_bench.core.records import Estimate
-from context_bench.memory.figures import estimate
+from context_bench.stats.intervals import estimate
 from context_bench.stats.lift import RetentionIndex, retention_index
 from context_bench.stats.means import MIN_CLUSTERS
 

@@ -15,8 +15,8 @@ from context_bench.core.records import Comparison, EvalRow, Example, Result, pla
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in
 from context_bench.core.rows import score
 from context_bench.core.rubric import HIGHEST, default_rubric
-from context_bench.memory.figures import Scored, estimate
 from context_bench.stats.components import Components, Observation, components
+from context_bench.stats.intervals import Scored, estimate
 from context_bench.stats.lift import (
     Lift,
     RetentionIndex,

@@ -15,7 +15,7 @@ from context_bench.compression.atom_grade import Said
 from context_bench.compression.probes.example import messages_of
 from context_bench.compression.probes.probe import ProbeAtom, atom_from_json
 from context_bench.core.records import Estimate, EvalRow, Example
-from context_bench.memory.figures import estimate
+from context_bench.stats.intervals import estimate
 from context_bench.wire.request import SYSTEM_ROLES
 
 #: Answers of a system that are looked into: each means searching a whole history for each fact.

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.rubric import HIGHEST, LOWEST
-from context_bench.memory.figures import estimate
 from context_bench.stats.bootstrap import RESAMPLES
 from context_bench.stats.curves import aurq, bd_rate, fold_at
+from context_bench.stats.intervals import estimate
 from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
 if TYPE_CHECKING:

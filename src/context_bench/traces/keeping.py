@@ -10,10 +10,11 @@ from typing import BinaryIO, NamedTuple
 
 import orjson
 
+from context_bench.stats.solving import Status
 from context_bench.traces.gold import Gold
 from context_bench.traces.job import Job, Unit
 from context_bench.traces.results import TraceResults
-from context_bench.traces.rows import Status, TraceRow
+from context_bench.traces.rows import TraceRow
 from context_bench.transcripts.trace import utf8_clean
 
 DONE = "rows.done"

@@ -15,17 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any
 
 from context_bench.core.numbers import count
 from context_bench.core.records import Usage
 from context_bench.core.spans import Ranges, merged, without
 from context_bench.core.usage import usage_of
+from context_bench.stats.solving import STATUSES, Status
 from context_bench.traces.coverage import LEVELS, Level, Score
 from context_bench.transcripts.trace import Ranges as EventRanges
 
-Status = Literal["resolved", "unresolved", "error", "unknown"]
-STATUSES: tuple[Status, ...] = get_args(Status)
 Figures = dict[str, float | None]  # by level
 
 

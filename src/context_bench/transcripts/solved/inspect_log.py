@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.traces.rows import Status
+from context_bench.stats.solving import Status
 from context_bench.transcripts.answers.inspect_logs import matches as matches
 from context_bench.transcripts.answers.inspect_logs import samples_of
 from context_bench.transcripts.solved.record import Outcome, mapping

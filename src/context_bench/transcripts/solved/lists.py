@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.traces.rows import Status
+from context_bench.stats.solving import Status
 from context_bench.transcripts.solved.record import Outcome, mapping, names
 
 #: Which list says what, the one that decides first. Ids that are only in a later list of the report (`submitted_ids` …) have no verdict.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.traces.rows import STATUSES, Status
+from context_bench.stats.solving import STATUSES, Status
 from context_bench.transcripts.solved.record import Outcome, first_object, mapping
 from context_bench.transcripts.source import Source
 
