@@ -57,7 +57,7 @@ from context_bench.llm import (
     weights as gguf,
 )
 from context_bench.llm.chat import endpoint
-from context_bench.llm.transport import connection, errors, pool
+from context_bench.llm.transport import errors, pool
 from context_bench.memory.datasets import FILES, dates, haystacks, load_memory, overlays
 from context_bench.memory.systems import _description, _exports, http, mcp
 from context_bench.reports import text as shown
@@ -260,7 +260,7 @@ class _Pool:
 def _answered(pieces: list[bytes]) -> tuple[Any, ...]:
     """What comes of a reply: status, headers and body, or the trouble."""
     buffer, wire = bytearray(2**16), _Wire()
-    made = connection.Connection(_Pool(), ("h", 1, False), buffer)  # type: ignore[arg-type]
+    made = pool.Connection(_Pool(), ("h", 1, False), buffer)  # type: ignore[arg-type]
     made.connection_made(wire)
     response = made.ask(b"")
     for piece in pieces:

@@ -1,4 +1,7 @@
-"""Base URLs that the user gives, in flags, configurations and descriptions: read, and refused, in one place."""
+"""Base URLs that the user gives, read and refused in one place, and the loopback rules of our own servers.
+
+Servers answer programs of this machine. They refuse web pages, whatever name a page gives the machine.
+"""
 
 from __future__ import annotations
 

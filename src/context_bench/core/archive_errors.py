@@ -1,4 +1,4 @@
-"""What Python's readers of packed files raise for files that are broken, encrypted or of a kind to come."""
+"""Exceptions that the archive modules raise for corrupt, encrypted or unsupported files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in their order, some at a time: so many, or so large together."""
+"""Groups of values in their order, by count or by size, and a cheap way past values that are not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stable identity: the same content gives the same key in any process, on any machine."""
+"""Stable identity: the same content gives the same key in any process, on any machine.
+
+Also texts that are kept only for comparison with later ones: named by a digest, packed until one is needed.
+"""
 
 from __future__ import annotations
 

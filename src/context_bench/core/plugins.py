@@ -1,8 +1,9 @@
 """One grammar for everything that can be plugged in, wherever a name is asked for.
 
-`NAME[:k=v,…]` a built-in, a registered name or an entry point · `py:pkg.mod:Class[:k=v,…]` any importable object, also of a module in
-the working folder · `py:./file.py:Class[:k=v,…]` one of a file ·
-`cli:COMMAND` · `http:URL` · `mcp:COMMAND`. `builtin:NAME` forces a built-in.
+`NAME[:k=v,…]` a built-in, a registered name or an entry point · `py:pkg.mod:Class[:k=v,…]` any importable object, also
+of a module in the working folder · `py:./file.py:Class[:k=v,…]` one of a file · `cli:COMMAND` · `http:URL` ·
+`mcp:COMMAND`. `builtin:NAME` forces a built-in. The user's own modules are imported here too: installed, in the working
+folder, or one file by its path.
 """
 
 from __future__ import annotations

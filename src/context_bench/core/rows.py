@@ -1,4 +1,8 @@
-"""What metrics and summaries read from a row beyond its fields. `None` = not measured."""
+"""Facts that metrics and summaries read from rows and set-ups beyond their fields. `None`: not measured.
+
+Set-ups of groups: the attempt that holds, and totals over every attempt, since each was paid for once. Also the scores
+that depend on the order of hits, and the memories whose order of hits means nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Things told in a file: reading it, filling templates, finding things in a reply by path. What programs, HTTP and MCP have in common.
+"""Descriptions in files: bounded TOML and YAML, templates, and values found in a reply by path.
 
-A path is keys joined by dots, numbers count from 0, "" is the whole document. A template is text, or JSON with texts in it; `{name}` in it
-is a placeholder. A text that is one placeholder and nothing else becomes the value itself (a number stays one); where there is no value the
-key is left out.
+Programs, HTTP and MCP share them. A path is keys joined by dots, numbers count from 0, "" is the whole document. A
+template is text, or JSON with texts in it; `{name}` in it is a placeholder. A text that is one placeholder and nothing
+else becomes the value itself (a number stays one); a key without a value is left out. A small file is read in moments
+and becomes nothing large, deep or endless.
 """
 
 from __future__ import annotations

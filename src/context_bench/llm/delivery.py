@@ -1,4 +1,7 @@
-"""How a model server hands a reply over: errors in the provider's own form, and every way in which a delivery can go wrong."""
+"""Delivery of a reply by a model server: errors in the provider's own form, and every fault that can be played.
+
+Also the log of our own HTTP servers: a fault is one line, and a client's input that is not HTTP is none.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,14 @@
 """A real small model in this process: the bundled SmolLM2-135M, or a GGUF file of your own, through llama.cpp (`xllamacpp`).
 
-It is there to show that the whole chain works and how large effects look, without key or network. It is too small to rank systems that are
-close, and no judge: verdicts about a proxy need the model that will really be used.
+It shows that the whole chain works and how large effects look, without key or network. It is too small to rank systems
+that are close, and no judge: verdicts about a proxy need the model that will really be used.
+
+It answers best when it completes a pattern, so any request, whatever wire or shape, becomes a prompt of worked examples:
+
+* **question** = the last paragraph that begins with `Question:` in any user message; else the last paragraph of the last
+  user message (if that is longer than 120 words: its last sentence or line). Paragraphs are separated by blank lines.
+* **context** = all other text of all messages, in order: system, user, assistant, tool results. Nothing is left out.
+* Tool definitions, tool calls and parts that are not text are not put to the model.
 """
 
 from __future__ import annotations

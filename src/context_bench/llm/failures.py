@@ -1,4 +1,7 @@
-"""What went wrong with an attempt, in whose words, and whether another one may help: pure functions over what came back."""
+"""Failures of an attempt: their class, the words to show, and whether and when to try again.
+
+Pure functions over status, headers, body and the time.
+"""
 
 from __future__ import annotations
 

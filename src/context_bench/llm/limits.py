@@ -1,7 +1,9 @@
-"""How many requests may be under way at once on one account, and what the account's answers change about that.
+"""Limits on one account: requests under way at once, and requests and tokens a minute.
 
-Both limiters may be shared by clients on several event loops. A request holds one slot from just before it is sent until its reply is
-whole; time spent waiting for a slot is the caller's to measure and is never part of a latency.
+Both limiters may be shared by clients on several event loops, and adapt to the account's answers and headers. A request
+holds one slot from just before it is sent until its reply is whole; the caller measures the wait for a slot, which is
+never part of a latency. An account refuses requests that come too fast, which costs time, and with some providers quota:
+pacing spreads them. Places in line are given in the order of asking, so nobody is overtaken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Keys out of texts that others wrote: error bodies quote the key they refuse, URLs carry credentials."""
+"""Keys masked in texts that others wrote: error bodies quote the key they refuse, URLs carry credentials.
+
+Secrets are variables of the environment whose name says so, those named as one that holds a key (`--api-key-env WORK`),
+and keys typed as an option. Everything kept of a run is searched for these values (`core/secrets`), whoever quotes them:
+a provider that repeats the request, a program that prints its environment.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One HTTP transport per event loop, shared by all clients: kept-open connections instead of new ones for each client.
 
-Models are called over the transport of `llm.transport`. What needs the environment's proxies (memories and compressors that are services
-elsewhere) has an aiohttp session, opened the same way.
+Models are called over the transport of `llm.transport`. Memories and compressors that are services elsewhere need the
+environment's proxies: they have an aiohttp session, opened the same way, whose connections can tell the end of a reply
+over TLS from a cut. Before anything is sent, an address can be looked at: is it listened to, and by which server?
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -18,9 +20,9 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, why
-from context_bench.llm.transport.connection import ended_by_peer
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, address_of, why
 from context_bench.llm.transport.errors import UNENDED
+from context_bench.llm.transport.pool import ended_by_peer
 
 __all__ = [
     "leave",
@@ -157,3 +159,58 @@ class _Handler(ResponseHandler):
         if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
             payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
         super().eof_received()
+
+
+#: Seconds for a connection, and for an answer about who somebody is; the most bytes of the latter.
+_CONNECT, _ASK, _MOST = 5.0, 2.0, 16 * 2**10
+_NAMES = ("service", "name", "app", "application", "server", "proxy", "version")
+
+
+async def unreachable(url: str) -> str | None:
+    """Why nobody takes a connection at host and port of `url`, `None` if somebody does. No request is sent."""
+    try:
+        address = address_of(url)
+    except Unusable as error:
+        return str(error)
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _CONNECT)
+    except TimeoutError:
+        return f"no connection within {_CONNECT:g} s"
+    except (OSError, UnicodeError) as error:
+        return why(error)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return None
+
+
+async def who_answers(url: str) -> str | None:
+    """What the server at `url` says of itself: its `Server` header, and name and version from `/health`; `None` if it says nothing.
+
+    Text from outside, cut to a line's length; whoever shows it makes it visible.
+    """
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ASK), trust_env=False) as session,
+            session.get(f"{url.rstrip('/').removesuffix('/v1')}/health", allow_redirects=False) as reply,
+        ):
+            server, body = reply.headers.get("Server", "")[:80], await reply.content.read(_MOST)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return None
+    parts = [f"Server: {server}"] if server else []
+    if reply.status == 200 and (health := _names(body)):
+        parts.append(f"/health: {health}")
+    return ", ".join(parts) or None
+
+
+def _names(body: bytes) -> str:
+    try:
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(found, Mapping):
+        return ""
+    told = {name: found[name] for name in _NAMES if isinstance(found.get(name), str)}
+    return " ".join(f"{name} {value[:60]}" for name, value in told.items())

@@ -1,4 +1,9 @@
-"""A money limit that calls in flight cannot pass together."""
+"""A money limit that calls in flight cannot pass together, and the token counts of requests in flight.
+
+Most of the cost of counting a kilobyte is the call itself. So the requests of one turn of the event loop are counted
+together in one call of the tokenizer, after they have been sent. Much text is counted in a thread (the tokenizer lets go
+of the interpreter's lock), so that no reply waits for it.
+"""
 
 from __future__ import annotations
 

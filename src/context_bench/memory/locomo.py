@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.porter import stem
+from context_bench.core.text import stem
 
 #: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many harnesses differ.
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

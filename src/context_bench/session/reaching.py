@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from context_bench.core.errors import PreflightFailed
-from context_bench.llm.reach import unreachable, who_answers
 from context_bench.llm.redact import bare_url, key_in
+from context_bench.llm.sessions import unreachable, who_answers
 from context_bench.session.options import RunOptions
 
 #: Providers that answer nobody without a key, and the variable in which their own clients look for it.

@@ -1,6 +1,7 @@
-"""A bound on what it may cost to read one command, and all commands of a log; it is drawn on before anything is made or looked through.
+"""A bound on the cost of reading one command, and all commands of a log. It is spent before anything is made or searched.
 
-Logs are hostile: a line of a hundred letters can stand for more words than there is memory.
+Logs are hostile: a line of a hundred letters can stand for more words than there is memory. The cost of a regular
+expression is bounded from the expression: the number of ways in which its parts can share a text.
 """
 
 from __future__ import annotations

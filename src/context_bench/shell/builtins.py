@@ -1,4 +1,8 @@
-"""The shell's own commands, which change the shell: where it is, what its variables hold, whether it goes on."""
+"""The shell's own commands, those that change files, and programs known only by their output.
+
+Own commands change the shell: its folder, its variables, whether it goes on. Others are rm, cp, mv, touch, patch.
+Interpreters and commands nobody described may have read the files that they name.
+"""
 
 from __future__ import annotations
 

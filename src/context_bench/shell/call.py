@@ -1,4 +1,4 @@
-"""One simple command about to run, its inputs and what it gives."""
+"""One simple command about to run: its inputs, its options taken apart as getopt does, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files and directories of a repository as a shell sees them: resolving, globbing, reading, overwriting."""
+"""Files and directories of a repository as a shell sees them: resolving, globbing, reading, overwriting.
+
+Also the complaints of programs about files that they could not read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sed`, run on lines that know where they come from."""
+"""`sed`: its script read as addresses and commands, and run on lines that know where they come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments."""
+"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments, redirections (`<`, `>`, `<<`, `<<<`)."""
 
 from __future__ import annotations
 

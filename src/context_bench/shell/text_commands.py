@@ -1,4 +1,8 @@
-"""Commands that bring lines into another order or leave repeated ones out: sort, tac, shuf, uniq."""
+"""Commands on lines of text.
+
+Order and repeats (sort, tac, shuf, uniq), places (head, tail, and ranges that other commands name), whole files (cat,
+bat, nl, and other forms), and commands that show nothing of a file or only text of their own (echo, printf, wc, tee).
+"""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         ratios,
         resampled_sums,
     )
-    from context_bench.stats.curves import Retention, aurq, bd_rate, fold_at, retention
     from context_bench.stats.intervals import Bounded, Interval, McNemar, bounded, mcnemar, tango, tango_score, tango_test, wilson
+    from context_bench.stats.lift import Retention, aurq, bd_rate, fold_at, retention
     from context_bench.stats.means import (
         MIN_CLUSTERS,
         ROUGH_BELOW,
@@ -46,28 +46,26 @@ if TYPE_CHECKING:
         quantile_interval,
     )
     from context_bench.stats.pareto import FrontShares, front_shares, hypervolume, pareto_front, pareto_ranks
-    from context_bench.stats.power import (
-        VarianceParts,
-        mde,
-        n_mcnemar,
-        n_noninferiority,
-        n_paired,
-        n_without_change,
-        power_paired,
-        smallest_margin,
-        variance_parts,
-    )
     from context_bench.stats.tests import (
         Equivalence,
         Friedman,
         NonInferiority,
         Pairwise,
+        VarianceParts,
         Wilcoxon,
         benjamini_hochberg,
         friedman,
         holm,
+        mde,
+        n_mcnemar,
+        n_noninferiority,
+        n_paired,
+        n_without_change,
         noninferiority,
+        power_paired,
+        smallest_margin,
         tost,
+        variance_parts,
         wilcoxon,
     )
 
@@ -166,8 +164,8 @@ _HOMES = {
         "ratios",
         "resampled_sums",
     ),
-    "curves": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
     "intervals": ("Bounded", "Interval", "McNemar", "bounded", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
+    "lift": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
     "means": (
         "MIN_CLUSTERS",
         "ROUGH_BELOW",
@@ -183,28 +181,26 @@ _HOMES = {
         "quantile_interval",
     ),
     "pareto": ("FrontShares", "front_shares", "hypervolume", "pareto_front", "pareto_ranks"),
-    "power": (
-        "VarianceParts",
-        "mde",
-        "n_mcnemar",
-        "n_noninferiority",
-        "n_paired",
-        "n_without_change",
-        "power_paired",
-        "smallest_margin",
-        "variance_parts",
-    ),
     "tests": (
         "Equivalence",
         "Friedman",
         "NonInferiority",
         "Pairwise",
+        "VarianceParts",
         "Wilcoxon",
         "benjamini_hochberg",
         "friedman",
         "holm",
+        "mde",
+        "n_mcnemar",
+        "n_noninferiority",
+        "n_paired",
+        "n_without_change",
         "noninferiority",
+        "power_paired",
+        "smallest_margin",
         "tost",
+        "variance_parts",
         "wilcoxon",
     ),
 }

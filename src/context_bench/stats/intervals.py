@@ -1,14 +1,18 @@
-"""Means of scores that cannot leave a range: a score interval and test that need no resampling and never have width 0.
+"""Score intervals and tests for means in a range and for 0/1 outcomes. They need no resampling and never have width 0.
 
-The variance that decides is the one under the hypothesis, not the observed one. Of all distributions on the range whose mean is the
-hypothesised one, take the likeliest given the values seen (empirical likelihood, with the ends of the range allowed mass of their own).
-For 0/1 values this *is* Wilson's interval, for paired differences in {−1, 0, 1} it *is* Tango's; for anything between it is their common
-form. So forty times "no difference" does not prove that there is none: the unseen end of the scale keeps the mass that the
-hypothesis requires.
+Wilson's interval, McNemar's test, Tango's interval and test for paired outcomes, and their common form for any values in
+a range. The deciding variance is the one under the hypothesis, not the observed one. Of all distributions on the range
+whose mean is the hypothesised one, take the likeliest given the values seen (empirical likelihood, with the ends of the
+range allowed mass of their own). For 0/1 values this *is* Wilson's interval, for paired differences in {−1, 0, 1} it *is*
+Tango's. Forty times "no difference" does not prove that there is none: the unseen end of the scale keeps the mass that
+the hypothesis requires.
 
-`guarded` values are differences that somebody will call "no loss" by. What could be wrong with that are losses that were not seen, so
-the correlation within clusters is drawn towards its prior by the clusters that show a loss, never downwards, and the one-sided claim is
-moved by `SLACK` of one pair, which keeps the exact error of Tango's test at the margin below 6 % (`docs/decisions/0003`).
+`guarded` values are differences that somebody will call "no loss" by. Losses that were not seen could make that wrong.
+So the correlation within clusters is drawn towards its prior by the clusters that show a loss, never downwards. The
+one-sided claim is moved by `SLACK` of one pair, which keeps the exact error of Tango's test at the margin below 6 %
+(`docs/decisions/0003`).
+
+`Scored` and `estimate` apply them to the rows of a run: one value a question, clusters drawn whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Several objectives at once: who is dominated by nobody, how sure that is, and how much the front covers. All objectives are minimised."""
+"""Several objectives at once: the Pareto front, its certainty and its coverage, and ranks by two metrics.
+
+All objectives are minimised. Summaries of several metrics are put together here without losing a key.
+"""
 
 from __future__ import annotations
 

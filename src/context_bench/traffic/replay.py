@@ -169,7 +169,7 @@ class _Rules:
         self.untimed = 0
 
     def __call__(self, model: str, hour: bool = False) -> Any:
-        from context_bench.llm.cacherules import FAMILIES, rules_of
+        from context_bench.llm.prices import FAMILIES, rules_of
         from context_bench.traffic.metrics.replayed import CacheRules
 
         if (model, hour) not in self._known:
@@ -185,7 +185,7 @@ class _Rules:
         return self._known[model, hour]
 
     def as_dict(self) -> dict[str, Any]:
-        from context_bench.llm.cacherules import rules_date
+        from context_bench.llm.prices import rules_date
 
         told: dict[str, Any] = {"date": rules_date(), "models": self._seen}
         if self.untimed:

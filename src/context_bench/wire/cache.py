@@ -1,8 +1,10 @@
-"""What rewriting history does to prompt-cache money: prefix metrics, two cache models, the bill, and when a rewrite pays for itself.
+"""Prompt-cache money when history is rewritten: prefix metrics, two cache models, the bill, and the break-even point.
 
-Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models cover the documented
-rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit* (a whole stored prefix or nothing:
-explicit breakpoints). Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
+Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models cover
+the documented rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit* (a whole
+stored prefix or nothing: explicit breakpoints). A prompt is read as providers hash it: tools, then messages in order.
+Tokenizers that only count cannot compare token ids, so a common prefix is the longest common text in this order, counted
+in tokens. Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
 """
 
 from __future__ import annotations

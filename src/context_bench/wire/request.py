@@ -1,6 +1,8 @@
-"""What a request to a model says, whatever wire it came over: one neutral form, its token count, its anatomy, and what changed on the way.
+"""A request to a model in one neutral form, for any wire: token count, anatomy, and changes on the way.
 
-`llm.wire` reads OpenAI chat completions, OpenAI Responses and Anthropic bodies into this form; nothing here does I/O.
+`wire.apis` reads OpenAI chat completions, OpenAI Responses and Anthropic bodies into this form. Alignment pairs the
+messages of a request with those that arrived: messages may be shortened, left out, given another role, or moved. Headers
+are sorted into those of the request and those of its connection or login. Nothing here does I/O.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from context_bench.agents.systems.arms import ArmSpec
 from context_bench.core.errors import BadInput, PreflightFailed
-from context_bench.llm.reach import unreachable
+from context_bench.llm.sessions import unreachable
 from context_bench.llm.transport import Unusable, address_of
 
 #: Variables that say where the model is.

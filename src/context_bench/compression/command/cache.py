@@ -114,8 +114,7 @@ def _model(session: Session) -> str:
 
 
 def _billing(name: str | None, price: str | None, model: str, hour: bool = False) -> _Billing:
-    from context_bench.llm.cacherules import FAMILIES, check_profile, rules_of
-    from context_bench.llm.prices import GenaiPrices
+    from context_bench.llm.prices import FAMILIES, GenaiPrices, check_profile, rules_of
 
     prices = GenaiPrices()
     if name is not None and Path(name).suffix == ".toml":

@@ -1,4 +1,4 @@
-"""How an exchange over HTTP can fail; which of these is worth another attempt is decided in `llm.failures`."""
+"""Errors of an exchange over HTTP. `llm.failures` decides which of them are worth another attempt."""
 
 from __future__ import annotations
 

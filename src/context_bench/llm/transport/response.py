@@ -12,7 +12,7 @@ from context_bench.llm.coding import Decoder, Undecodable
 from context_bench.llm.transport.errors import Broken, NotHttp, Oversized
 
 if TYPE_CHECKING:
-    from context_bench.llm.transport.connection import Connection
+    from context_bench.llm.transport.pool import Connection
 
 #: So much of a body waits for its reader; then the other side is kept waiting.
 MOST_AHEAD = 2**20

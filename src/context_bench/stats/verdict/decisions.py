@@ -1,4 +1,4 @@
-"""Verdicts in words, with the numbers they stand on."""
+"""Verdicts from evidence, corrected over the family of questions, and their sentences with the numbers behind them."""
 
 from __future__ import annotations
 

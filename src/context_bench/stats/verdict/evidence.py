@@ -1,4 +1,7 @@
-"""Evidence on one metric of two arms: difference, interval, how many examples would decide."""
+"""Evidence on one metric of two arms: the question, difference, interval, and the examples that would decide.
+
+Also the ceiling: if the best possible arm cannot be told from the baseline, the run says nothing of systems in between.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
 
 def _needed(margin: float, difference: float, variance: float, effect: float) -> tuple[int, bool]:
     """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two are truly equal."""
-    from context_bench.stats.power import n_noninferiority, n_paired
+    from context_bench.stats.tests import n_noninferiority, n_paired
 
     if difference < -margin:
         return n_paired(-margin - difference, variance, alpha=2 * LEVEL, effect=effect), False

@@ -51,7 +51,7 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
     if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
         options.max_workers = len(options.all_proxies) + len(options.controls)
     if options.profile is not None:
-        from context_bench.llm.cacherules import check_profile
+        from context_bench.llm.prices import check_profile
         from context_bench.session import parts
 
         check_profile(options.profile, parts.prices(options))

@@ -5,15 +5,21 @@ The form in the middle is OpenAI's chat message (`role`, `content` text or parts
 a body of its own wire is never taken apart. Pure functions; odd values are passed over, never raised upon.
 """
 
-from context_bench.wire.conversation.messages import (
+from context_bench.wire.conversation.providers import (
+    ITEMS,
+    MAX_TOKENS,
+    PATHS,
+    WIRES,
     Chat,
     ChatMessage,
     call_of,
     message_text,
+    reply_message,
+    to_body,
+    to_chat,
     tool_calls_of,
     tools_used,
 )
-from context_bench.wire.conversation.providers import ITEMS, MAX_TOKENS, PATHS, WIRES, reply_message, to_body, to_chat
 
 __all__ = [
     "Chat",

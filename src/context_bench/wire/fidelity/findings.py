@@ -1,4 +1,7 @@
-"""What there is to say about one pair of texts: tallies of atoms, the lost ones, the invented ones."""
+"""Findings on one pair of texts: counts of atoms, the lost and the invented ones, and the share taken from the original.
+
+Extracts are runs of tokens and whole lines that stand in the original as they are, and their order.
+"""
 
 from __future__ import annotations
 

@@ -46,17 +46,17 @@ from context_bench.wire.violations.comparing import (
     silent_truncation,
     wire_violations,
 )
-from context_bench.wire.violations.kinds import (
+from context_bench.wire.violations.parts import (
     KINDS,
     NOTES,
     Violation,
     by_kind,
     count_tools,
+    names_of,
     phrase,
     tools_of,
     total,
 )
-from context_bench.wire.violations.parts import names_of
 
 __all__ = [
     "KINDS",

@@ -1,4 +1,8 @@
-"""A request as it was sent against the one that arrived."""
+"""A request as it was sent against the one that arrived.
+
+Compares roles, order and the question; marks of prompt caching; fields of the body and the headers that change their
+meaning. Also several requests that arrived for one that was sent, and their bill.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from context_bench.core.jsontext import load_json, without_nulls
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.wire.conversation import tool_calls_of
 from context_bench.wire.request import SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest, align, question_of, stated
-from context_bench.wire.violations.kinds import Violation
 from context_bench.wire.violations.parts import (
+    Violation,
     argument_changes,
     broken_tool_pairs,
     last_user,
