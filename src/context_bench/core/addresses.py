@@ -22,7 +22,9 @@ _LONGEST = 120  # characters of a URL that are shown
 
 
 def base_url(url: str, where: str) -> str:
-    """The URL without white space around it. Raises `BadInput` that names `where` it was given, what is wrong, and what is expected."""
+    """The URL without white space around it. Raises `BadInput` that names `where` it was given, what is wrong, and what
+    is expected.
+    """
     text = url.strip()
     if (fault := fault_of(text)) is not None:
         raise BadInput(f"{where} {shown(text)!r} is not usable: {fault}; expected {EXPECTED}")
@@ -38,7 +40,7 @@ def listening_port(given: int, where: str) -> int:
 
 @lru_cache(maxsize=256)
 def fault_of(url: str) -> str | None:
-    """Why no request can go to a URL; `None` if one can."""
+    """The fault that keeps any request from a URL; `None` if there is none."""
     if _UNSENDABLE.search(url):  # before it is split: that drops line breaks and tabs without a word
         return "it holds a blank or an unprintable character"
     try:
@@ -67,7 +69,9 @@ def fault_of(url: str) -> str | None:
 
 
 def shown(url: str) -> str:
-    """Whatever was given for a URL, without what may be a login, a query or a fragment: a faulty one may hold a key as well."""
+    """Whatever was given for a URL, without what may be a login, a query or a fragment: a faulty one may hold a key as
+    well.
+    """
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
     head, mark, rest = bare.partition("://")
     place, slash, path = rest.partition("/")
@@ -85,7 +89,7 @@ def _is_ipv6(host: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine to itself."""
+    """True if a host name or address means this machine to itself."""
     host = host.strip("[]").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -103,10 +107,10 @@ def host_of(url: str) -> str:
 
 
 def page_refusal(headers: Mapping[str, str]) -> str | None:
-    """Why a request that a page of another site sent is not let in, or `None`. `headers` finds names in any spelling.
+    """The reason to refuse a request sent by a page of another site, or `None`. `headers` finds names in any spelling.
 
-    Browsers name the page's origin on whatever could change something, and its relation to us (`Sec-Fetch-Site`) on everything, pictures
-    and frames included; programs send neither. Pages that this machine serves itself are let in.
+    Browsers name the page's origin on whatever could change something, and its relation to us (`Sec-Fetch-Site`) on
+    everything, pictures and frames included; programs send neither. Pages that this machine serves itself are let in.
     """
     origin = headers.get("Origin")
     if origin is not None and not is_loopback(host_of(origin)):
@@ -117,9 +121,11 @@ def page_refusal(headers: Mapping[str, str]) -> str | None:
 
 
 def refusal(headers: Mapping[str, str], names: Collection[str] = ()) -> str | None:
-    """Why a request is not let in, or `None`: by a `Host` that is neither a loopback name nor one of `names`, or as `page_refusal` says.
+    """The reason to refuse a request, or `None`: a `Host` that is neither a loopback name nor one of `names`, or as
+    `page_refusal` says.
 
-    The first keeps out pages whose own name was made to point here (DNS rebinding): for the browser they are of the same origin.
+    The first keeps out pages whose own name was made to point here (DNS rebinding): for the browser they are of the
+    same origin.
     """
     given = headers.get("Host")  # absent in HTTP/1.0, which no browser speaks
     host = "" if given is None else host_of(f"//{given}")

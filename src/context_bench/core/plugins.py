@@ -38,8 +38,8 @@ def is_file(module: str) -> bool:
 def imported(module: str) -> ModuleType:
     """The module of that name, looked for last in the working folder, or the one in that file. Raises `BadInput`.
 
-    The folder stays on the path, at its end: what is imported later, here or in a process that is started from here, is found as well,
-    and nothing that is installed is hidden.
+    The folder stays on the path, at its end: what is imported later, here or in a process that is started from here, is
+    found as well, and nothing that is installed is hidden.
     """
     try:
         if is_file(module):
@@ -190,9 +190,9 @@ def build(
 ) -> Any:
     """Make the plug-in that `text` names.
 
-    `builtins` maps names to "module:Class"; user registrations and entry points come before them. A class or function is called with
-    `defaults` and, over them, the options; an instance is taken as it is (and then takes none). Raises `UnknownName` or `BadInput`.
-    Options of another type than their parameter's are refused: see `check_options`.
+    `builtins` maps names to "module:Class"; user registrations and entry points come before them. A class or function
+    is called with `defaults` and, over them, the options; an instance is taken as it is (and then takes none). Raises
+    `UnknownName` or `BadInput`. Options of another type than their parameter's are refused: see `check_options`.
     """
     spec = parse_spec(text)
     if spec.scheme == "py":
@@ -230,18 +230,19 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
 
 
 def _fault(target: Callable[..., Any], error: Exception) -> str:
-    """What went wrong when a class or factory was called, in words."""
+    """The fault of a call of a class or factory, in words."""
     if isinstance(error, TypeError) and inspect.isfunction(target):
         return f"{target.__name__} is a function, called without arguments to make one ({error}); name a class with the method instead"
     return str(error) if isinstance(error, TypeError) else describe(error)
 
 
 def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any], filled: Iterable[str] = (), hint: str = "") -> None:
-    """Raises `BadInput` for an option that there is not, and for one whose parameter is annotated as a number or a truth value (or `None`)
-    and which is none.
+    """Raises `BadInput` for an option that there is not, and for one whose parameter is annotated as a number or a
+    truth value (or `None`) and which is none.
 
-    Text is true and compares with nothing: taken for either, it would only be found out in the numbers, if at all. `filled`: parameters
-    that others fill, so that nobody is sent there; `hint`: what else to say where there is no such option.
+    Text is true and compares with nothing: taken for either, it would only be found out in the numbers, if at all.
+    `filled`: parameters that others fill, so that nobody is sent there; `hint`: what else to say where there is no such
+    option.
     """
     try:
         parameters = inspect.signature(target).parameters

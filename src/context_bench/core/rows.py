@@ -63,7 +63,7 @@ def score(row: EvalRow, name: str) -> float | None:
 
 
 def qa_type(row: EvalRow) -> str:
-    """What kind of question the row answers, as its dataset says."""
+    """Kind of the row's question, as its dataset names it."""
     kind = row.metadata.get("qa_type")
     return "unknown" if kind is None or kind == "" else str(kind)
 
@@ -80,7 +80,9 @@ def ordered(values: Sequence[float]) -> Sequence[float]:
 
 
 def attributed(wire: dict[str, Any]) -> dict[str, Any]:
-    """A system's sums of what the tap saw, without "0 calls" where none could be attributed to it although some belong to nobody."""
+    """A system's sums of what the tap saw, without "0 calls" where none could be attributed to it although some belong
+    to nobody.
+    """
     if not wire.get("unmatched") or wire.get("calls") != 0:
         return wire
     return {name: value for name, value in wire.items() if name not in ("calls", "calls_per_request", "extra_calls", "other_calls")}
@@ -104,7 +106,7 @@ def tallied(tally: RowTally, rows: Iterable[EvalRow]) -> dict[str, float]:
 
 
 def _place(record: SetupRecord) -> tuple[str, int, str | int]:
-    """Which group in which trial of which system; a group without a name is known by its number."""
+    """Key of a group in a trial of a system; a group without a name is known by its number."""
     return record.system, record.trial, record.number if record.group is None else record.group
 
 
@@ -167,12 +169,14 @@ _OF_RANK = re.compile(
 
 
 def of_rank(name: str | None) -> bool:
-    """Whether a score depends on which hits come first."""
+    """True if a score depends on which hits come first."""
     return name is not None and _OF_RANK.fullmatch(name) is not None
 
 
 def unranked(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> frozenset[str]:
-    """The arms whose hits have no order: the whole conversation and the oracle, in a run of memories. `systems`: as in `roles_in`."""
+    """The arms whose hits have no order: the whole conversation and the oracle, in a run of memories. `systems`: as in
+    `roles_in`.
+    """
     kinds = {kind for family in families_of(manifest) for kind in family.in_order}
     if not kinds:
         return frozenset()

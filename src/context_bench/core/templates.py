@@ -21,7 +21,8 @@ _MOST_PARTS = 100
 #: Values that a YAML text may stand for, aliases written out; characters of one.
 _MOST_VALUES, _LONGEST_YAML = 100_000, 2**20
 _DEEPEST = 100
-# A text that is not closed goes on to its end all the same: to try it again from the next quote would take the square of the length.
+# A text that is not closed goes on to its end all the same: to try it again from the next quote would take the square
+# of the length.
 _TEXTS = re.compile(r'''"""(?:[^\\]|\\.)*?(?:"{3,5}|\Z)|\'\'\'.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL)
 _KEYS = re.compile(r"[^=,{}\[\]\n]+")
 
@@ -93,7 +94,7 @@ def _loader(yaml: Any) -> Any:
 
 
 def _size(node: Any, known: dict[int, int]) -> int:
-    """How many values a node stands for, each alias counted as what it is an alias of."""
+    """Number of values that a node stands for, each alias counted as its target."""
     if id(node) in known:
         if not known[id(node)]:
             raise ValueError("an alias of what it is part of")
@@ -126,7 +127,7 @@ def read_description(path: str | Path) -> dict[str, Any]:
 
 
 def at(document: Any, path: str | None) -> Any:
-    """What stands at a dotted path; `None` where there is nothing, and for no path."""
+    """The value at a dotted path; `None` without one, and for no path."""
     if path is None:
         return None
     for part in path.split(".") if path else ():

@@ -60,7 +60,9 @@ def _words(text: str) -> list[str]:
 
 
 def words(bare: str) -> list[str]:
-    """The words of a text that has no punctuation any more; each character of a script without spaces, with its marks, is one."""
+    """The words of a text that has no punctuation any more; each character of a script without spaces, with its marks,
+    is one.
+    """
     if _CHARACTER.search(bare) is None:
         return bare.split()
     return _joined_marks(_CHARACTER.sub(r" \1 ", bare).split())
@@ -103,7 +105,7 @@ def _sides(prediction: str, reference: str) -> tuple[list[str], list[str]]:
 
 
 class Match(NamedTuple):
-    """How a prediction meets a reference; every number in [0, 1]."""
+    """Likeness of a prediction and a reference; every number in [0, 1]."""
 
     f1: float
     exact_match: float
@@ -279,7 +281,7 @@ def _past(word: str) -> str:
 
 
 def _mended(rest: str) -> str:
-    """What is left of hop(ping), hop(ed), fall(ing) as a word."""
+    """The stem of hop(ping), hop(ed), fall(ing) as a word."""
     if rest.endswith(("at", "bl", "iz")):
         return rest + "e"
     if _ends_double(rest):

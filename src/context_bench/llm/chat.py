@@ -1,7 +1,7 @@
 """The one client that calls models: any of the three wires, plain or streamed, with the only retry loop of the house.
 
-Every attempt becomes a `Call` in the current ledger, failed ones too. What is measured is the attempt itself: waiting for a slot, for money
-or before a retry is kept apart in `Call.waited`.
+Every attempt becomes a `Call` in the current ledger, failed ones too. What is measured is the attempt itself: waiting
+for a slot, for money or before a retry is kept apart in `Call.waited`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import count_request, counted_texts, exactly
 
 _VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
-#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in it.
+#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in
+#: it.
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
@@ -54,7 +55,7 @@ _NO_DEADLINE = nullcontext()
 
 
 class Request(Protocol):
-    """What can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no key."""
+    """A request that can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no key."""
 
     @property
     def wire(self) -> str: ...
@@ -77,10 +78,11 @@ class ChatRequest:
 
 
 def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0) -> float | None:
-    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where it is an estimate.
+    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where
+    it is an estimate.
 
-    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be added to the
-    prompt. `None` where no price is known.
+    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be
+    added to the prompt. `None` where no price is known.
     """
     body = request.body
     model = str(body.get("model") or "")
@@ -101,12 +103,12 @@ def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool
 class ChatClient:
     """Calls models behind `base_url` (with or without `/v1`, trailing slashes or credentials in it).
 
-    `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries` further attempts after
-    408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting `retry_base_delay` · 2ⁿ seconds or what the provider
-    asks for, at most `retry_cap`; a quarter of that where nobody takes the connection.
-    `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
-    proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the key.
-    Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
+    `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries`
+    further attempts after 408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting
+    `retry_base_delay` · 2ⁿ seconds or what the provider asks for, at most `retry_cap`; a quarter of that where nobody
+    takes the connection. `headers` are sent with every request and win over the request's own. `proxy_key`: the key
+    that the proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the
+    key. Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
     """
 
     def __init__(
@@ -143,8 +145,8 @@ class ChatClient:
     async def send(self, request: Request, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False) -> Reply:
         """Send until there is an answer or no attempt is left; the reply always has text (or, if allowed, tool calls).
 
-        `counter` counts the request for `Call.sent_tokens`. Raises `SystemFailed` classes, `CostCapReached` if the ledger's money does
-        not allow an attempt, `BadInput` if it cannot be told what the call might cost.
+        `counter` counts the request for `Call.sent_tokens`. Raises `SystemFailed` classes, `CostCapReached` if the
+        ledger's money does not allow an attempt, `BadInput` if it cannot be told what the call might cost.
         """
         ledger = current_ledger()
         sending = self._prepared(request, ledger, counter)
@@ -166,7 +168,9 @@ class ChatClient:
             waited, attempt = self._clock.monotonic() - before, attempt + 1
 
     def _retries(self, result: Failure, ledger: Ledger | None) -> int:
-        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for long."""
+        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for
+        long.
+        """
         if ledger is None or not ledger.brief or result.limited:
             return self.policy.max_retries
         return 0 if result.absent else min(1, self.policy.max_retries)
@@ -177,7 +181,9 @@ class ChatClient:
         await leave(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody would find it."""
+        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody
+        would find it.
+        """
         return self.__dict__ | {"_heads": {}, "_tallies": Tallies(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
@@ -204,7 +210,7 @@ class ChatClient:
         return sending
 
     def _paced(self) -> bool:
-        """Whether a request's tokens must be known before it is sent: so many a minute are allowed."""
+        """True if a request's tokens must be known before it is sent: so many a minute are allowed."""
         return getattr(getattr(self.limiter, "pace", None), "tpm", None) is not None
 
     def _head(self, address: Address, request: Request, ledger: Ledger | None) -> tuple[bytes, list[str]]:
@@ -412,7 +418,8 @@ class _Sending:
 def endpoint(base: str, path: str) -> str:
     """The URL to call: `path` (`/v1/…`) under `base`.
 
-    A base that holds a version (`/v1`, `/v1beta/openai`) gets no second one; the whole endpoint is taken as it is; a query stays.
+    A base that holds a version (`/v1`, `/v1beta/openai`) gets no second one; the whole endpoint is taken as it is; a
+    query stays.
     """
     parts = urlsplit(base)
     prefix = parts.path.rstrip("/")
@@ -442,7 +449,9 @@ def _checked_base(base_url: str) -> tuple[str, str | None]:
 
 
 def _checked_key(key: str | None) -> str | None:
-    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now, unseen."""
+    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now,
+    unseen.
+    """
     key = (key or "").strip()
     if not key.isprintable() or not key.isascii():
         raise BadInput("the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again")
@@ -450,7 +459,9 @@ def _checked_key(key: str | None) -> str | None:
 
 
 async def _more(response: Response, reader: StreamReader) -> bytes:
-    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and nothing more comes."""
+    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and
+    nothing more comes.
+    """
     if not reader.complete:
         return await response.piece()
     with suppress(TimeoutError, Broken):
@@ -460,9 +471,11 @@ async def _more(response: Response, reader: StreamReader) -> bytes:
 
 
 async def _take_leave(response: Response, reader: StreamReader) -> None:
-    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens now spoils the reply.
+    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens
+    now spoils the reply.
 
-    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by the caller.
+    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by
+    the caller.
     """
     size = 0
     with suppress(TimeoutError, Trouble):
@@ -508,7 +521,7 @@ def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
 
 
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
-    """What a reply's headers say is left of the account's quotas."""
+    """Quotas of the account that are left, by a reply's headers."""
     told = {name: value for name, value in headers.items() if "ratelimit" in name}
     return quotas_told(told, now) if told else ()
 
@@ -521,7 +534,7 @@ def _more_tokens(about: int, call: Call) -> int:
 
 
 def _keep(call: Call, reply: Reply) -> None:
-    """What a reply says, for the record."""
+    """Write a reply's content into the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}

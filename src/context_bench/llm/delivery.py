@@ -30,7 +30,8 @@ _ANTHROPIC_KINDS = {
 class ResponderError(Exception):
     """A responder refuses: becomes an HTTP error in the form of the request's wire.
 
-    `kind` is the provider's error type (default by status), `extra` more fields of the error object, `headers` more reply headers.
+    `kind` is the provider's error type (default by status), `extra` more fields of the error object, `headers` more
+    reply headers.
     """
 
     def __init__(
@@ -77,12 +78,13 @@ class ResponderError(Exception):
 class Delivery:
     """Everything about handing a reply over that is not the reply. Times in seconds.
 
-    `delay`: before the first byte (`inf` = never). `chunk_delay`: between chunks. `pieces`: deltas per text of a stream. `chunk_bytes`: cut
-    the body into chunks of so many bytes instead of one chunk per event. `disconnect`: close the connection before the headers, in the
-    middle of the body, or of the stream (the same for a streamed reply); `reset`: with a TCP reset instead of an orderly end.
-    `body` and `content_type` replace what is sent, `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the
-    end mark out, `stream_error` ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before
-    every event. `coding`: the body is packed so, each chunk readable as it comes.
+    `delay`: before the first byte (`inf` = never). `chunk_delay`: between chunks. `pieces`: deltas per text of a
+    stream. `chunk_bytes`: cut the body into chunks of so many bytes instead of one chunk per event. `disconnect`: close
+    the connection before the headers, in the middle of the body, or of the stream (the same for a streamed reply);
+    `reset`: with a TCP reset instead of an orderly end. `body` and `content_type` replace what is sent,
+    `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the end mark out, `stream_error`
+    ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before every
+    event. `coding`: the body is packed so, each chunk readable as it comes.
     """
 
     status: int = 200

@@ -1,12 +1,15 @@
-"""A real small model in this process: the bundled SmolLM2-135M, or a GGUF file of your own, through llama.cpp (`xllamacpp`).
+"""A real small model in this process: the bundled SmolLM2-135M, or a GGUF file of your own, through llama.cpp
+(`xllamacpp`).
 
 It shows that the whole chain works and how large effects look, without key or network. It is too small to rank systems
 that are close, and no judge: verdicts about a proxy need the model that will really be used.
 
-It answers best when it completes a pattern, so any request, whatever wire or shape, becomes a prompt of worked examples:
+It answers best when it completes a pattern, so any request, whatever wire or shape, becomes a prompt of worked
+examples:
 
-* **question** = the last paragraph that begins with `Question:` in any user message; else the last paragraph of the last
-  user message (if that is longer than 120 words: its last sentence or line). Paragraphs are separated by blank lines.
+* **question** = the last paragraph that begins with `Question:` in any user message; else the last paragraph of the
+  last user message (if that is longer than 120 words: its last sentence or line). Paragraphs are separated by blank
+  lines.
 * **context** = all other text of all messages, in order: system, user, assistant, tool results. Nothing is left out.
 * Tool definitions, tool calls and parts that are not text are not put to the model.
 """
@@ -66,7 +69,7 @@ _LAST_SENTENCE = re.compile(r"(?:(?<=[.!?])\s+|\n\s*)(?=\S[^\n]*\Z)")
 
 
 class Asked(NamedTuple):
-    """What a request asks, and of what text."""
+    """Question of a request, and its text."""
 
     context: str
     question: str
@@ -106,13 +109,13 @@ def _last_sentence(paragraph: str) -> tuple[str, str]:
 
 
 def prompt_tail(asked: Asked) -> str:
-    """What follows the worked examples: the text (if there is any), the question, and the place for the answer."""
+    """The prompt after the worked examples: the text (if there is any), the question, and the place for the answer."""
     text = f"Text: {asked.context}\n\n" if asked.context else ""
     return f"{text}Question: {' '.join(asked.question.split())}\nAnswer:"
 
 
 def prompt_parts(request: WireRequest, asked: Asked) -> list[str]:
-    """How `prompt_tail(asked)` begins, cut where requests part: after the system prompt, and after the text."""
+    """Beginning of `prompt_tail(asked)`, cut where requests part: after the system prompt, and after the text."""
     if not asked.context:
         return []
     first = request.messages[0]
@@ -128,7 +131,7 @@ def first_line(completion: str) -> str:
 
 @dataclass(slots=True)
 class Timings:
-    """What the model has done so far, by its own clock. `head_tokens`: taken from the cache (the worked examples)."""
+    """Work of the model so far, by its own clock. `head_tokens`: taken from the cache (the worked examples)."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -150,17 +153,19 @@ class Timings:
 class Embedded:
     """A responder around llama.cpp: greedy, one thread and one slot per instance, a window of `n_ctx` tokens.
 
-    `gguf`: model file (default: $CONTEXT_BENCH_GGUF, else the bundled one, which must have been fetched). `style`: `qa-few-shot` puts two
-    worked examples, the text and the question to the model and takes the first line of what follows (`llm.fewshot` says what is text and
-    what question); `chat` uses the model's own chat template. `instances`: copies of the model, each on a thread of its own, so that so
-    many requests are answered at once (about 0.35 GB each); answers do not depend on which one gives them.
+    `gguf`: model file (default: $CONTEXT_BENCH_GGUF, else the bundled one, which must have been fetched). `style`:
+    `qa-few-shot` puts two worked examples, the text and the question to the model and takes the first line of what
+    follows (`llm.fewshot` says what is text and what question); `chat` uses the model's own chat template. `instances`:
+    copies of the model, each on a thread of its own, so that so many requests are answered at once (about 0.35 GB
+    each); answers do not depend on which one gives them.
 
-    Caching: the slot is taken back to the worked examples, which are the same for every request, before each one. So nothing that a
-    client sent is ever answered from the cache, not even the same context twice in a row, and latencies of systems can be compared.
-    `keep` is for many questions about few texts: a text (and the system prompt before it) that an instance was given last is not read
-    again when it comes again. Answers stay the same whatever was asked before: each part is read from the same state in the same way.
-    Usage is counted by the model's own tokenizer and leaves the worked examples out, as they are no text of the client's.
-    A request that does not fit gets 400 with the type `exceed_context_size_error`. `timings` sums up what was computed.
+    Caching: the slot is taken back to the worked examples, which are the same for every request, before each one. So
+    nothing that a client sent is ever answered from the cache, not even the same context twice in a row, and latencies
+    of systems can be compared. `keep` is for many questions about few texts: a text (and the system prompt before it)
+    that an instance was given last is not read again when it comes again. Answers stay the same whatever was asked
+    before: each part is read from the same state in the same way. Usage is counted by the model's own tokenizer and
+    leaves the worked examples out, as they are no text of the client's. A request that does not fit gets 400 with the
+    type `exceed_context_size_error`. `timings` sums up what was computed.
     """
 
     def __init__(
@@ -234,7 +239,7 @@ class Embedded:
             await asyncio.to_thread(pool.shutdown)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes its answers what they are."""
+        """Identity of its answers."""
         return {
             "responder": "embedded",
             "version": 1,
@@ -255,7 +260,9 @@ class Embedded:
             return self._pool
 
     def _lane(self, text: str) -> _Lane:
-        """The instance that has the text, else an idle one, of these the one that loses least; one more waits there (event loop only)."""
+        """The instance that has the text, else an idle one, of these the one that loses least; one more waits there
+        (event loop only).
+        """
         if not self._lanes:
             self._lanes = [_Lane(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
         chosen = min(self._lanes, key=lambda lane: (lane.text != text, lane.waiting, len(lane.text)))
@@ -331,7 +338,8 @@ class _Engine:
     def complete(self, prompt: str, limit: int, parts: Sequence[str] = ()) -> dict[str, Any]:
         """Complete the worked examples and `prompt`, greedily, to the end of a line that says something.
 
-        `parts`: how `prompt` begins, cut where a later request may go on otherwise; what the slot holds of it is not read again.
+        `parts`: how `prompt` begins, cut where a later request may go on otherwise; what the slot holds of it is not
+        read again.
         """
         self._back_to(parts)
         wanted = {
@@ -351,8 +359,8 @@ class _Engine:
     def _back_to(self, parts: Sequence[str]) -> None:
         """Forget everything but the worked examples and `parts`; read those that are not held.
 
-        A part is always read behind the parts before it, these standing in the slot as `_read` leaves them. So what the slot holds
-        depends on `parts` alone, to the last bit, whether it was read now or long ago.
+        A part is always read behind the parts before it, these standing in the slot as `_read` leaves them. So what the
+        slot holds depends on `parts` alone, to the last bit, whether it was read now or long ago.
         """
         same = 1
         while same < len(self._held) and same <= len(parts) and self._held[same] == parts[same - 1]:
@@ -363,7 +371,9 @@ class _Engine:
             self._read(part)
 
     def _read(self, part: str) -> int:
-        """Hold one more part; the number of tokens now held. Twice: from then on the slot is always taken back in the very same way."""
+        """Hold one more part; the number of tokens now held. Twice: from then on the slot is always taken back in the
+        very same way.
+        """
         text = "".join(self._held) + part
         self._slot(text)
         tokens = self._slot(text)

@@ -45,7 +45,8 @@ _EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e12
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`max_retries` further attempts; before the n-th, `base_delay` · 2ⁿ⁻¹ seconds, or what the provider asks for if that is longer.
+    """`max_retries` further attempts; before the n-th, `base_delay` · 2ⁿ⁻¹ seconds, or what the provider asks for if
+    that is longer.
 
     Neither wait is ever longer than `cap` seconds, whatever the provider says.
     """
@@ -61,7 +62,9 @@ class RetryPolicy:
 
 
 def should_retry(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether a reply with this status is worth another attempt; a provider that says so itself (`x-should-retry`) is believed."""
+    """True if a reply with this status is worth another attempt; a provider that says so itself (`x-should-retry`) is
+    believed.
+    """
     told = headers.get("x-should-retry", "").strip().lower()
     if told in ("true", "false"):
         return told == "true"
@@ -69,10 +72,12 @@ def should_retry(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds until the provider wants to be asked again, uncapped and never negative; `None` if it does not say anything readable.
+    """Seconds until the provider wants to be asked again, uncapped and never negative; `None` if it does not say
+    anything readable.
 
-    `headers` have lower-case names. Read in this order: `retry-after-ms`, `retry-after` (seconds or HTTP date), and the moment at which a
-    used-up quota is full again (`x-ratelimit-reset-*`, `anthropic-ratelimit-*-reset`). `now`: seconds since the epoch.
+    `headers` have lower-case names. Read in this order: `retry-after-ms`, `retry-after` (seconds or HTTP date), and the
+    moment at which a used-up quota is full again (`x-ratelimit-reset-*`, `anthropic-ratelimit-*-reset`). `now`: seconds
+    since the epoch.
     """
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -101,7 +106,9 @@ def _quota_reset(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def quotas_told(headers: Mapping[str, str], now: float) -> list[Quota]:
-    """The quotas that headers (lower-case names) tell in full: how much there is, how much is left, when it is full again."""
+    """The quotas that headers (lower-case names) tell in full: how much there is, how much is left, when it is full
+    again.
+    """
     found = []
     for remains, seconds in _resets(headers, now):
         left, whole = _number(headers.get(remains, "")), _number(headers.get(remains.replace("-remaining", "-limit"), ""))
@@ -120,7 +127,9 @@ def _resets(headers: Mapping[str, str], now: float) -> Iterator[tuple[str, float
 
 
 def _reset(text: str, now: float) -> float | None:
-    """A duration (`6m0s`, `20ms`, `7.5`), a Unix time in seconds or milliseconds, an ISO time or an HTTP date → seconds from now."""
+    """A duration (`6m0s`, `20ms`, `7.5`), a Unix time in seconds or milliseconds, an ISO time or an HTTP date → seconds
+    from now.
+    """
     number = _number(text)
     if number is not None:
         if number > _EPOCH_MILLISECONDS:
@@ -182,8 +191,8 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.D
 
 @dataclass(slots=True)
 class Failure:
-    """Why an attempt gave no answer. `asked`: seconds the provider wants us to wait. `billed`: it may have cost money. `absent`: nobody
-    was there to take the request.
+    """Failure of an attempt to give an answer. `asked`: seconds the provider wants us to wait. `billed`: it may have
+    cost money. `absent`: nobody was there to take the request.
     """
 
     error: SystemFailed
@@ -210,7 +219,9 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, where: st
 
 
 def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now: float, secrets: Sequence[str]) -> Failure:
-    """An `error` told in a reply or stream whose status was 200, in whatever form; the text of one is enough. `headers`: of that reply."""
+    """An `error` told in a reply or stream whose status was 200, in whatever form; the text of one is enough.
+    `headers`: of that reply.
+    """
     words = error_text(error)
     status = _told_status(error, words)
     message = f"Unexpected response: an error in a reply with HTTP 200 from {where}: {redact(words, secrets)[:_LONGEST]}"
@@ -224,8 +235,8 @@ def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now
 
 
 def of_exception(error: Exception, *, where: str, seconds: float | None, deadline: bool, secrets: Sequence[str]) -> Failure:
-    """An exchange that failed, broke or took too long: `TimeoutError` or a `Trouble`. `seconds`: the time allowed; `deadline`: it was the
-    whole example's.
+    """An exchange that failed, broke or took too long: `TimeoutError` or a `Trouble`. `seconds`: the time allowed;
+    `deadline`: it was the whole example's.
     """
     if isinstance(error, TimeoutError):
         if deadline:

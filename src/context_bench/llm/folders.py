@@ -1,4 +1,4 @@
-"""Where this program keeps what can be had again."""
+"""The user's cache directory: files that can be had again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def home_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench`; `BadInput` without a home."""
+    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench`; `BadInput`
+    without a home.
+    """
     root, home = Path(os.environ.get("XDG_CACHE_HOME", "")), home_folder()
     if not root.is_absolute():
         if home is None:

@@ -1,4 +1,5 @@
-"""A plain HTTP hop on loopback: what comes in goes on as it came, except where a function that is handed in changes or answers it.
+"""A plain HTTP hop on loopback: what comes in goes on as it came, except where a function that is handed in changes or
+answers it.
 
 `serve` stands on it, and so do the misbehaving proxies that tests and the demonstration use.
 """
@@ -42,7 +43,9 @@ _NOT_PASSED = frozenset({"host", "content-length", "expect"})
 
 @dataclass(frozen=True)
 class Request:
-    """One request on its way. `target` is path and query as received; `headers` are all but those of the connection itself."""
+    """One request on its way. `target` is path and query as received; `headers` are all but those of the connection
+    itself.
+    """
 
     method: str
     target: str
@@ -113,10 +116,12 @@ async def unchanged(request: Request) -> Request:
 
 
 class Hop:
-    """An HTTP server on loopback that passes requests on to `upstream` (with or without `/v1`) and replies back, each chunk as it comes.
+    """An HTTP server on loopback that passes requests on to `upstream` (with or without `/v1`) and replies back, each
+    chunk as it comes.
 
-    `change(request)` is asked first: it returns the request to send on, or an `Answer`. `ResponderError` raised in it becomes an error in
-    the provider's own form. Errors, redirects, encodings and unknown routes are passed on untouched; if the upstream breaks off, so do we.
+    `change(request)` is asked first: it returns the request to send on, or an `Answer`. `ResponderError` raised in it
+    becomes an error in the provider's own form. Errors, redirects, encodings and unknown routes are passed on
+    untouched; if the upstream breaks off, so do we.
     """
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:

@@ -2,8 +2,8 @@
 
 Both limiters may be shared by clients on several event loops, and adapt to the account's answers and headers. A request
 holds one slot from just before it is sent until its reply is whole; the caller measures the wait for a slot, which is
-never part of a latency. An account refuses requests that come too fast, which costs time, and with some providers quota:
-pacing spreads them. Places in line are given in the order of asking, so nobody is overtaken.
+never part of a latency. An account refuses requests that come too fast, which costs time, and with some providers
+quota: pacing spreads them. Places in line are given in the order of asking, so nobody is overtaken.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from context_bench.core.errors import BadInput
 
 #: Below this share of a quota what is left of it is spread over the time until it is full again.
 SCARCE = 0.1
-#: A quota that is full again only after more seconds than this (a day's, say) is not spread: the run may well need less than is left.
+#: A quota that is full again only after more seconds than this (a day's, say) is not spread: the run may well need less
+#: than is left.
 LONGEST = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What an account said about one of its quotas: `kind` "requests" or "tokens", how many are `left`, which `share` of all that is, and
-    in how many `seconds` it is full again.
+    """One quota of an account, as it reported it: `kind` "requests" or "tokens", how many are `left`, which `share` of
+    all that is, and in how many `seconds` it is full again.
     """
 
     kind: str
@@ -40,11 +41,12 @@ class Quota:
 
 
 class Pace:
-    """Hands out moments at which requests may be sent; shared by all clients of one account, on whatever event loops they run.
+    """Hands out moments at which requests may be sent; shared by all clients of one account, on whatever event loops
+    they run.
 
-    `rpm`: requests a minute, evenly spread: in any 60 seconds at most so many are sent. `tpm`: tokens a minute, prompt and reply: what
-    was sent and received in any 60 seconds passes it by at most the last request. `None`: no such limit. Only wishes of the user and of
-    the account's headers (`told`) slow anything down.
+    `rpm`: requests a minute, evenly spread: in any 60 seconds at most so many are sent. `tpm`: tokens a minute, prompt
+    and reply: what was sent and received in any 60 seconds passes it by at most the last request. `None`: no such
+    limit. Only wishes of the user and of the account's headers (`told`) slow anything down.
     """
 
     def __init__(self, rpm: float | None = None, tpm: float | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -60,11 +62,13 @@ class Pace:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing slows anything down: there is no need to ask for a place."""
+        """True if nothing slows anything down: there is no need to ask for a place."""
         return self._idle
 
     def place(self, tokens: int) -> float:
-        """The moment (on the clock's `monotonic`) at which a request of so many tokens may be sent; it is taken by asking."""
+        """The moment (on the clock's `monotonic`) at which a request of so many tokens may be sent; it is taken by
+        asking.
+        """
         now = self._clock.monotonic()
         if self._idle:
             return now
@@ -81,7 +85,9 @@ class Pace:
                 self._push("tokens", max(self._clock.monotonic(), self._free["tokens"]), tokens)
 
     def told(self, quotas: Iterable[Quota]) -> str | None:
-        """Learn what the account says is left; where that is scarce, why the pace goes down from here (only if it is new)."""
+        """Learn what the account says is left; where that is scarce, why the pace goes down from here (only if it is
+        new).
+        """
         worst: dict[str, Quota] = {}
         for quota in quotas:
             if quota.seconds <= LONGEST and (quota.kind not in worst or quota.share < worst[quota.kind].share):
@@ -116,7 +122,7 @@ class Pace:
 
 
 class Outcome(Enum):
-    """How a request ended, as far as its account's capacity is concerned."""
+    """End of a request, as far as its account's capacity is concerned."""
 
     CLEAN = "clean"  # answered at the first attempt
     NEUTRAL = "neutral"  # says nothing about capacity: answered after a retry, refused for its content, cancelled
@@ -131,8 +137,8 @@ class Limiter(Protocol):
         """Wait until a request of so many tokens may be sent; returns how many are under way then, this one included."""
 
     def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
-        """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used beyond those told to
-        `acquire`; `quotas`: what the reply's headers say is left.
+        """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used
+        beyond those told to `acquire`; `quotas`: what the reply's headers say is left.
         """
 
 
@@ -155,7 +161,9 @@ class Waiters:
         return future
 
     def call_next(self, missed: Callable[[], None]) -> bool:
-        """Call the first in line who has not given up; false if there is none. `missed` is called if that one gives up before it hears."""
+        """Call the first in line who has not given up; false if there is none. `missed` is called if that one gives up
+        before it hears.
+        """
         while True:
             with self._lock:
                 if not self._line:
@@ -190,7 +198,9 @@ class LimitChange:
 
 
 class _Slots:
-    """What the limiters share: a count of slots in use, a line of those who wait, a pace, and the history of all changes."""
+    """Common part of the limiters: a count of slots in use, a line of those who wait, a pace, and the history of all
+    changes.
+    """
 
     def __init__(self, limit: int, clock: Clock, pace: Pace | None) -> None:
         self.limit = limit
@@ -224,7 +234,9 @@ class _Slots:
             return self.in_flight
 
     async def _moment(self, tokens: int) -> None:
-        """Wait for the end of a pause and then for a place; a pause that begins meanwhile costs the place, or all would come at its end."""
+        """Wait for the end of a pause and then for a place; a pause that begins meanwhile costs the place, or all would
+        come at its end.
+        """
         place: float | None = None
         while True:
             now = self._clock.monotonic()
@@ -264,7 +276,8 @@ class _Slots:
 class FixedLimiter(_Slots):
     """Always the same number of slots: for measuring latency, where a moving limit would change what is measured.
 
-    The pace is the user's alone: what quota headers say changes nothing. Pauses that the provider asks for hold, and are in `history`.
+    The pace is the user's alone: what quota headers say changes nothing. Pauses that the provider asks for hold, and
+    are in `history`.
     """
 
     def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK, pace: Pace | None = None) -> None:
@@ -281,11 +294,12 @@ class FixedLimiter(_Slots):
 class AdaptiveLimiter(_Slots):
     """Finds out how many requests an account takes at once.
 
-    Begins with `start` slots and doubles them after each clean round until the first refusal for quota; from then on a clean round adds
-    5 % (at least one). A round is as many clean answers as there are slots, of which at least 80 % were really in use. A refusal (429)
-    takes the limit down to 80 %, at most once per `calm` seconds, or per the pause that the provider asked for if that is longer;
-    for that pause nothing new is sent. Trouble (5xx, timeouts) begins the round anew but does not cut. When the account's headers say
-    that little of a quota is left, requests are spread over the time until it is full (`pacing`). Every change is in `history`.
+    Begins with `start` slots and doubles them after each clean round until the first refusal for quota; from then on a
+    clean round adds 5 % (at least one). A round is as many clean answers as there are slots, of which at least 80 %
+    were really in use. A refusal (429) takes the limit down to 80 %, at most once per `calm` seconds, or per the pause
+    that the provider asked for if that is longer; for that pause nothing new is sent. Trouble (5xx, timeouts) begins
+    the round anew but does not cut. When the account's headers say that little of a quota is left, requests are spread
+    over the time until it is full (`pacing`). Every change is in `history`.
     """
 
     def __init__(

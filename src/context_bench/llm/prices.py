@@ -1,9 +1,9 @@
 """Prices of tokens and rules of prompt caches, by model.
 
 Prices come from the dated, offline table of `genai-prices`, or are the user's own. Loading the table takes as long as a
-short run, so its answers of a day are cached in the user's cache folder: one small file for each version of the table and
-day of prices. It can be removed at any time; without it, the table is asked. Cache rules stand in a dated file of our own
-(`cache_rules.toml`), with prices from the table on top.
+short run, so its answers of a day are cached in the user's cache folder: one small file for each version of the table
+and day of prices. It can be removed at any time; without it, the table is asked. Cache rules stand in a dated file of
+our own (`cache_rules.toml`), with prices from the table on top.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 
 @dataclass(frozen=True, slots=True)
 class OwnPrice:
-    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input; for writes that last an hour: as
-    much as other writes.
+    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input; for writes that
+    last an hour: as much as other writes.
     """
 
     input: float
@@ -131,9 +131,9 @@ class _Known:
 class GenaiPrices:
     """Prices of public models, from the table inside the installed `genai-prices`; nothing is fetched.
 
-    `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per million tokens (the
-    last three optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today).
-    `source` and `date` say in the manifest where the money figures come from.
+    `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per
+    million tokens (the last three optional); they win over the table, `*` holds for every model not named. `on`: the
+    day whose prices hold (default: today). `source` and `date` say in the manifest where the money figures come from.
     """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, float] | OwnPrice] | None = None, on: datetime.date | None = None) -> None:
@@ -151,7 +151,7 @@ class GenaiPrices:
 
     @property
     def source(self) -> str:
-        """Which table, and whether own prices are in force."""
+        """Name of the table, with a note if own prices are in force."""
         own = f" with own prices for {', '.join(sorted(self.overrides))}" if self.overrides else ""
         return f"genai-prices {version('genai-prices')}{own}"
 
@@ -161,7 +161,9 @@ class GenaiPrices:
         return self._on.date().isoformat()
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """US dollars for `usage` on `model`; `None` when no price is known, or the usage leaves out tokens that have a price."""
+        """US dollars for `usage` on `model`; `None` when no price is known, or the usage leaves out tokens that have a
+        price.
+        """
         if usage.input_tokens is None:
             return None
         known = self._of_model(model)
@@ -172,9 +174,11 @@ class GenaiPrices:
         return known.flat.cost(usage) if known.flat else self._by_table(usage, *known.listed)
 
     def worst_case(self, model: str, prompt_tokens: int, max_tokens: int | None) -> float | None:
-        """The most that one call can cost: the whole prompt at its dearest rate (cache writes cost more on some), all output used.
+        """The most that one call can cost: the whole prompt at its dearest rate (cache writes cost more on some), all
+        output used.
 
-        Without `max_tokens` the rest of the model's window counts, at most 16,384 tokens. `None` when no price is known.
+        Without `max_tokens` the rest of the model's window counts, at most 16,384 tokens. `None` when no price is
+        known.
         """
         output = self._most_output(model, prompt_tokens) if max_tokens is None else max_tokens
         plain = Usage(prompt_tokens, output)
@@ -183,7 +187,7 @@ class GenaiPrices:
         return max(known) if known else None
 
     def known(self, model: str) -> bool:
-        """Whether a price is known for `model`."""
+        """True if a price is known for `model`."""
         return self._of_model(model) is not None
 
     def _most_output(self, model: str, prompt_tokens: int) -> int:
@@ -277,7 +281,7 @@ class PricedAs:
 
     @property
     def source(self) -> str:
-        """Which table, and for which model."""
+        """Name of the table and the model."""
         return self._prices.source
 
     @property
@@ -308,7 +312,7 @@ _HOUR_WRITE = 2.0  # multiple of the input price, where the price table has none
 
 
 class Priced(Protocol):
-    """What prices are asked for: `GenaiPrices`, `PricedAs`, or alike."""
+    """A source of prices: `GenaiPrices`, `PricedAs`, or alike."""
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """US dollars for `usage` on `model`; `None` when no price is known."""
@@ -318,8 +322,8 @@ class Priced(Protocol):
 class CacheRule:
     """One provider's rules. `trigger` "marked": only what a request marks with `cache_control` is stored.
 
-    `read`, `write`: multiples of the input price (`write = None`: free). `lifetime` in seconds (`None`: not documented). `sure`: sources
-    agree; if not, `note` says about what.
+    `read`, `write`: multiples of the input price (`write = None`: free). `lifetime` in seconds (`None`: not
+    documented). `sure`: sources agree; if not, `note` says about what.
     """
 
     name: str
@@ -353,7 +357,9 @@ def rules_date() -> str:
 
 
 def rule_for(model: str) -> CacheRule:
-    """The rules for `model`: of all rules the first whose prefix fits, with or without a router's prefix (`openai/gpt-5`)."""
+    """The rules for `model`: of all rules the first whose prefix fits, with or without a router's prefix
+    (`openai/gpt-5`).
+    """
     name = _spelling(model.rpartition("/")[2])
     if "claude" in name:  # clouds write us.anthropic.claude-…
         name = name[name.index("claude") :]
@@ -371,8 +377,8 @@ class Rules:
 
 
 def rules_of(model: str, prices: Priced | None = None, *, named: str | None = None, hour: bool = False) -> Rules:
-    """Rules for a session recorded with `model`, or those `named` instead: a model, or a family (`FAMILIES`), which bills by its own rules
-    at the recorded model's prices. `hour`: the session stored its cache entries for an hour.
+    """Rules for a session recorded with `model`, or those `named` instead: a model, or a family (`FAMILIES`), which
+    bills by its own rules at the recorded model's prices. `hour`: the session stored its cache entries for an hour.
     """
     if named is None or named == model:
         rule = rule_for(model)
@@ -404,10 +410,10 @@ def _is_priced(prices: Priced | None, model: str) -> bool:
 def profile_for(model: str, prices: Priced | None = None, *, hour: bool = False) -> CacheProfile:
     """The cache model to count `model`'s prompts with, in US dollars where `prices` knows the model.
 
-    Where it does not, input counts 1 and output 0 dollars per million tokens, so that only ratios of prompt cost mean anything. Whether a
-    write is billed at all is the rule's to say, how much it costs the price table's. Entries of rules with `trigger = "marked"` exist only
-    for marked prompts: the caller says which (see `core.cachecost.LiveCache`). `hour`: what is written stays for an hour, at that price,
-    where the provider offers it.
+    Where it does not, input counts 1 and output 0 dollars per million tokens, so that only ratios of prompt cost mean
+    anything. Whether a write is billed at all is the rule's to say, how much it costs the price table's. Entries of
+    rules with `trigger = "marked"` exist only for marked prompts: the caller says which (see
+    `core.cachecost.LiveCache`). `hour`: what is written stays for an hour, at that price, where the provider offers it.
     """
     rule = rule_for(model)
     p_in, p_out = _rate(prices, model, Usage(_SOME, 0)), _rate(prices, model, Usage(0, _SOME))
@@ -428,7 +434,9 @@ def profile_for(model: str, prices: Priced | None = None, *, hour: bool = False)
 def _profile(
     rule: CacheRule, p_in: float, p_out: float, read: float, write: float | None, hour: bool, price: float = _HOUR_WRITE
 ) -> CacheProfile:
-    """The rule as a cache model; `hour` only where its entries are marked, with `price` times the input price for a write."""
+    """The rule as a cache model; `hour` only where its entries are marked, with `price` times the input price for a
+    write.
+    """
     long = hour and rule.trigger == "marked"
     write = price if long else write
     return CacheProfile(

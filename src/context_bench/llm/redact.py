@@ -1,8 +1,8 @@
 """Keys masked in texts that others wrote: error bodies quote the key they refuse, URLs carry credentials.
 
 Secrets are variables of the environment whose name says so, those named as one that holds a key (`--api-key-env WORK`),
-and keys typed as an option. Everything kept of a run is searched for these values (`core/secrets`), whoever quotes them:
-a provider that repeats the request, a program that prints its environment.
+and keys typed as an option. Everything kept of a run is searched for these values (`core/secrets`), whoever quotes
+them: a provider that repeats the request, a program that prints its environment.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def environment_values() -> list[str]:
 
 
 def environment_notes(environment: Mapping[str, str] | None = None) -> list[str]:
-    """What the search for the environment's secrets cannot do, or does to ordinary words: sentences that name variables, never values."""
+    """Notes on limits of the search for the environment's secrets: sentences that name variables, never values."""
     found = {
         name: values[0]
         for name, values in environment_secrets(environment).items()
@@ -93,8 +93,8 @@ def _says_where(value: str) -> bool:
 
 MASK = "[key]"
 _WINDOW = 8  # so many characters of a key in a row are taken for the key
-# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound. Compiled when
-# first used: most runs see no error, and these take longer to compile than all others together.
+# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound.
+# Compiled when first used: most runs see no error, and these take longer to compile than all others together.
 _LOOKS_LIKE_A_KEY = (
     r"(?i)\b(?:bearer|basic)\s+[a-z0-9+/=._~-]{16,}"
     r"|\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][a-z0-9_-]{8,}"
@@ -113,7 +113,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without `secrets` (nor eight characters in a row of one), those of the environment, and what else looks like a key."""
+    """`text` without `secrets` (nor eight characters in a row of one), those of the environment, and what else looks
+    like a key.
+    """
     known = [secret for secret in secrets if secret]
     text = Masker([*known, *environment_values()], MASK).cut(text)
     for secret in known:
@@ -131,8 +133,8 @@ def without_parameters(text: str) -> str:
 
 
 def secrets_in(headers: Mapping[str, str], url: str = "") -> list[str]:
-    """What a request must not have quoted: the values of those headers that carry credentials, with and without their scheme
-    (`Bearer …`), and all that stands in the login and query of `url`.
+    """Secrets of a request that must not be quoted: the values of those headers that carry credentials, with and
+    without their scheme (`Bearer …`), and all that stands in the login and query of `url`.
     """
     values = [value for name, value in headers.items() if names_a_secret(name) or _SECRET_HEADER.search(name)]
     parts = [part for value in values for part in secrets_in_value(value) if len(part) >= 4]

@@ -1,7 +1,7 @@
 """Real HTTP servers around a responder: the model end of every offline run, test and demonstration.
 
-`ModelServer` speaks OpenAI chat completions, OpenAI Responses, Anthropic messages and `count_tokens`, embeddings and models, on loopback,
-and remembers what it received so that tests can count independently of everybody else.
+`ModelServer` speaks OpenAI chat completions, OpenAI Responses, Anthropic messages and `count_tokens`, embeddings and
+models, on loopback, and remembers what it received so that tests can count independently of everybody else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _BODY_LIMIT = 128 * 2**20
 
 
 class Responder(Protocol):
-    """Something that answers requests. It may return `Staged` to misbehave on purpose and raise `ResponderError` to refuse.
+    """Something that answers requests. It may return `Staged` to misbehave on purpose and raise `ResponderError` to
+    refuse.
 
     Optional: `async models() -> list[str]`, `async embed(texts) -> list[list[float]]`, `async aclose()`.
     """
@@ -83,8 +84,8 @@ class Received:
 class ModelServer:
     """A model endpoint on loopback; `async with ModelServer(Echo()) as server: server.url`.
 
-    `api_key`: when given, requests without it get 401. `requests`: the last `keep` requests (at most `keep_bytes` of bodies); `seen` counts
-    all of them, `in_flight` and `most_in_flight` those not yet answered.
+    `api_key`: when given, requests without it get 401. `requests`: the last `keep` requests (at most `keep_bytes` of
+    bodies); `seen` counts all of them, `in_flight` and `most_in_flight` those not yet answered.
     """
 
     def __init__(
@@ -346,7 +347,9 @@ def _cut(request: web.Request, delivery: Delivery, response: web.StreamResponse 
 
 
 def raise_descriptor_limit(wanted: int = 65_536) -> int:
-    """Raise this process's soft limit of open files as far as allowed; returns it. 0 where the system has no such limit."""
+    """Raise this process's soft limit of open files as far as allowed; returns it. 0 where the system has no such
+    limit.
+    """
     try:
         import resource
     except ImportError:
@@ -361,9 +364,11 @@ def raise_descriptor_limit(wanted: int = 65_536) -> int:
 
 
 def upstream_of(text: str) -> Responder | str:
-    """What `--upstream` names: `echo`, `scripted:FILE`, `embedded` → something that answers; a URL → the URL without its trailing slash.
+    """Upstream that `--upstream` names: `echo`, `scripted:FILE`, `embedded` → a responder; a URL → the URL without its
+    trailing slash.
 
-    `embedded:keep`: as many instances as there are cores (at most 4), each of which does not read again what it was asked about last.
+    `embedded:keep`: as many instances as there are cores (at most 4), each of which does not read again what it was
+    asked about last.
     """
     name, _, rest = text.partition(":")
     if text == "echo":

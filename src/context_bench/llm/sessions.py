@@ -49,14 +49,17 @@ _open: dict[_Key, _Open] = {}
 async def transport_for(user: object) -> Transport:
     """The transport of the running loop, opened when first asked for.
 
-    It is closed when its last user says so (`leave`), when the loop shuts its generators down (as `asyncio.run` does), or at exit.
+    It is closed when its last user says so (`leave`), when the loop shuts its generators down (as `asyncio.run` does),
+    or at exit.
     """
     found: Transport = await _shared(user, "", Transport)
     return found
 
 
 async def session_for(user: object, *, trust_env: bool = False) -> aiohttp.ClientSession:
-    """The aiohttp session of the running loop, for what needs one. `trust_env`: proxies and logins of the environment are used."""
+    """The aiohttp session of the running loop, for what needs one. `trust_env`: proxies and logins of the environment
+    are used.
+    """
     kind = "aiohttp, by the environment" if trust_env else "aiohttp"
     found: aiohttp.ClientSession = await _shared(user, kind, lambda: _session(trust_env))
     return found
@@ -86,7 +89,7 @@ async def leave(user: object) -> None:
 
 
 def of_aiohttp(error: Exception) -> Exception:
-    """What went wrong in an aiohttp session, as `llm.transport` would say it."""
+    """Failure of an aiohttp session, as `llm.transport` would report it."""
     import aiohttp
 
     words = str(getattr(error, "strerror", None) or error)
@@ -142,8 +145,9 @@ async def _end(entry: _Open) -> None:
 class Connector(aiohttp.TCPConnector):
     """An aiohttp connector for as many connections as are asked for.
 
-    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say over TLS that it
-    has ended it (close_notify). Where it has not, reading the reply raises `aiohttp.ClientPayloadError`, as for every other cut reply.
+    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say
+    over TLS that it has ended it (close_notify). Where it has not, reading the reply raises
+    `aiohttp.ClientPayloadError`, as for every other cut reply.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -167,7 +171,7 @@ _NAMES = ("service", "name", "app", "application", "server", "proxy", "version")
 
 
 async def unreachable(url: str) -> str | None:
-    """Why nobody takes a connection at host and port of `url`, `None` if somebody does. No request is sent."""
+    """Reason why host and port of `url` accept no connection; `None` if they do. No request is sent."""
     try:
         address = address_of(url)
     except Unusable as error:
@@ -185,7 +189,8 @@ async def unreachable(url: str) -> str | None:
 
 
 async def who_answers(url: str) -> str | None:
-    """What the server at `url` says of itself: its `Server` header, and name and version from `/health`; `None` if it says nothing.
+    """Identity of the server at `url`: its `Server` header, and name and version from `/health`; `None` if it gives
+    none.
 
     Text from outside, cut to a line's length; whoever shows it makes it visible.
     """

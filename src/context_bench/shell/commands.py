@@ -135,7 +135,7 @@ def _put(shell: Shell, text: str, holder: str, item: str) -> str:
 
 
 def _items(stdin: Stream, zero: bool, by_line: bool) -> list[str]:
-    """What xargs reads; `Blur` where it would take quotes away."""
+    """Items that xargs reads; `Blur` where it would take quotes away."""
     lines = [line.text or "" for line in stdin.texts()]
     if zero:
         return [item for line in lines for item in line.split("\0") if item]
@@ -177,7 +177,7 @@ def find(shell: Shell, call: Call) -> Result:
 
 
 def _unknown_find(call: Call) -> Stream:
-    """What a find that cannot be followed may show: with a command in it, files below where it looks."""
+    """Output of a find that cannot be followed: with a command in it, files below where it looks."""
     spots = [at for at, arg in enumerate(call.args) if arg.startswith("-exec") or arg == "-delete"]
     if not spots:
         return Stream([Some(None)])
@@ -270,7 +270,7 @@ _GIT_KINDS = {"grep": "search", "ls-files": "list", "show": "read", "blame": "re
 
 
 def kind_of(name: str, argv: list[str]) -> str | None:
-    """Whether a command searches, lists or reads. `name`: the first of `argv` without its folder."""
+    """Kind of a command: it searches, lists or reads. `name`: the first of `argv` without its folder."""
     if argv[0] == "git" and len(argv) > 1:
         return _GIT_KINDS.get(argv[1])
     return _KINDS.get(name)

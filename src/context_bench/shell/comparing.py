@@ -68,7 +68,9 @@ def same(call: Call) -> Result:
 
 
 def comm(call: Call) -> Result:
-    """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is left out."""
+    """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is
+    left out.
+    """
     given = parse_options(call.args, "", "output-delimiter")
     streams, status = call.inputs(given.rest)
     if len(given.rest) != 2 or status or not set(given.given) <= {"1", "2", "3"}:
@@ -126,9 +128,11 @@ def paste(call: Call) -> Result:
 
 
 def shown_sides(lines: Sequence[str], sides: Sides, tidy: Callable[[str], str]) -> tuple[list[Line], list[Line]] | None:
-    """The lines of both sides that an output of diff holds, and those that it holds otherwise; `None` where it is no such output.
+    """The lines of both sides that an output of diff holds, and those that it holds otherwise; `None` where it is no
+    such output.
 
-    Normal, context and unified output carry their numbers. A line counts only where the side has this text at this number.
+    Normal, context and unified output carry their numbers. A line counts only where the side has this text at this
+    number.
     """
     if not any(_CHANGE.fullmatch(line) or _HUNK.match(line) or _CONTEXT.fullmatch(line) for line in lines):
         return None

@@ -106,7 +106,9 @@ _TREES: WeakKeyDictionary[FilesByPath, Tree] = WeakKeyDictionary()
 
 
 def tree_of(repo: FilesByPath) -> Tree:
-    """The tree of a repository, made once for each; one whose files alone differ from those of another (`like`) shares its paths."""
+    """The tree of a repository, made once for each; one whose files alone differ from those of another (`like`) shares
+    its paths.
+    """
     like = getattr(repo, "like", None)
     if like is not None:
         return tree_of(like).with_files_of(repo)
@@ -257,7 +259,7 @@ class Files:
         return [name for name in order[first:last] if name not in gone] if gone else order[first:last]
 
     def spelled(self, base: str, path: str, below: str) -> str:
-        """How a tool that was given `base` (for `path`) names the file `below`."""
+        """Name of the file `below` in the output of a tool that was given `base` (for `path`)."""
         if below == path:
             return base
         rest = below[len(path) + 1 :] if path else below

@@ -44,7 +44,7 @@ def git(call: Call) -> Result:
 
 
 def _taken_away(call: Call, moved: bool) -> None:
-    """What git rm and git mv do: without a repository at hand, every name that is no option is taken for a file."""
+    """Apply git rm and git mv. Without a repository, every name that is no option is taken for a file."""
     files = call.files
     names = [arg for arg in call.args if not arg.startswith("-")]
     for name in names[:-1] if moved else ([] if "--cached" in call.args else names):

@@ -1,4 +1,4 @@
-"""What flows through a shell pipeline, seen as lines of files of a repository."""
+"""Streams of a shell pipeline, seen as lines of files of a repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Change = Literal["whole", "part", "gone", "touched"]
 
 
 class Blur(Exception):
-    """Which lines pass cannot be told from the command and the repository."""
+    """Lines that pass cannot be determined from the command and the repository."""
 
 
 class Stop(Exception):
@@ -65,12 +65,12 @@ _REST = itemgetter(Line._fields.index("rest"))
 
 
 def all_lines(parts: Sequence[Part]) -> bool:
-    """Whether none of the parts is an unknown number of lines."""
+    """True if none of the parts is an unknown number of lines."""
     return set(map(type, parts)) <= _LINES
 
 
 def open_ended(parts: Sequence[Part]) -> bool:
-    """Whether one of the parts stands for the rest of a file of unknown length."""
+    """True if one of the parts stands for the rest of a file of unknown length."""
     if all_lines(parts):  # the usual case, without a look at each from here
         return any(map(_REST, parts))
     return any(isinstance(part, Line) and part.rest for part in parts)
@@ -140,7 +140,7 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 @dataclass
 class ShellReads:
-    """What one shell command let its caller read."""
+    """Reads of one shell command."""
 
     reads: dict[str, Read] = field(default_factory=dict)
     """Path in the repository → the lines whose text reached the caller. "all": the whole file, whose length is not known;

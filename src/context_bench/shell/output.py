@@ -1,4 +1,4 @@
-"""What the output says was shown, against what the command should have printed."""
+"""Lines shown by the output, against those that the command should have printed."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Reader:
         return shown
 
     def _explained(self, wanted: list[Expected | Some], shown: Shown, path: str) -> bool:
-        """Whether it is known that nothing of the file was shown."""
+        """True if it is known that nothing of the file was shown."""
         return shown.truncated or (path not in shown.unknown and (shown.how == "exact" or path in shown.blank))
 
     # -- as the command says -------------------------------------------------
@@ -226,7 +226,7 @@ class Reader:
         return True
 
     def _locate(self, chunk: list[Expected], lines: list[str], at: int, floating: bool, last: bool) -> int | None:
-        """Where the chunk begins at or after `at`."""
+        """Start of the chunk at or after `at`."""
         starts: Iterable[int] = (
             [len(lines) - len(chunk)] if last and floating else range(at, len(lines) - len(chunk) + 1) if floating else [at]
         )
@@ -240,7 +240,7 @@ class Reader:
         return None
 
     def _fill(self, gap: list[Some], lines: list[str], shown: Shown) -> None:
-        """What stands where the command alone did not tell."""
+        """Fill in the lines that the command alone did not determine."""
         paths = list(dict.fromkeys(one.path for one in gap if one.path))
         if not lines:
             return

@@ -30,7 +30,9 @@ _ONLY_PYTHON = re.compile(r"\\[1-9]|\(\?[^:]|\\\\Z")
 
 @lru_cache(4096)
 def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
-    r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in `find -path`)."""
+    r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in
+    `find -path`).
+    """
     if len(pattern) > _LONGEST:
         raise Blur
     any_char = "." if stars_cross else "[^/]"
@@ -76,8 +78,9 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
 class Pattern:
     """A regular expression, and the care that is taken with it: Python's matching backtracks, and logs are hostile.
 
-    A line that has not all that a match must hold is no match. Where the backtracking could take long, RE2 looks instead, which takes a
-    time in proportion to the line; `Blur` where RE2 does not know the pattern, or might mean something else by it.
+    A line that has not all that a match must hold is no match. Where the backtracking could take long, RE2 looks
+    instead, which takes a time in proportion to the line; `Blur` where RE2 does not know the pattern, or might mean
+    something else by it.
     """
 
     def __init__(self, compiled: re.Pattern[str], ways: Ways, linear: str | None) -> None:
@@ -88,10 +91,12 @@ class Pattern:
         self._ways = ways
         self._budget = Budget()
         self.found: Callable[[str], object] = self._found
-        """Whether it matches somewhere in a text."""
+        """True if it matches somewhere in a text."""
 
     def prepare(self, texts: list[str], size: int, budget: Budget) -> Callable[[str], object]:
-        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one of them."""
+        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one
+        of them.
+        """
         self._budget = budget
         budget.step(size)
         quick = self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK
@@ -108,7 +113,9 @@ class Pattern:
         return self._found_linearly(text)
 
     def replaced(self, replacement: str, text: str, once: bool) -> tuple[str, int]:
-        """The text with the replacement where it matches, and how often that is; `Blur` if that could take long, for RE2 is not asked."""
+        """The text with the replacement where it matches, and how often that is; `Blur` if that could take long, for
+        RE2 is not asked.
+        """
         if any(part not in text for part in self._ways.needed):
             return text, 0
         steps = self._ways.steps(len(text))
@@ -139,7 +146,9 @@ class Pattern:
 
 
 def regex(pattern: str, kind: str, ignore_case: bool = False, word: bool = False, line: bool = False) -> Pattern:
-    """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Blur` where the two dialects may part."""
+    """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Blur` where the two dialects may
+    part.
+    """
     if UNKNOWN in pattern or len(pattern) > _LONGEST:
         raise Blur
     return Pattern(*_regex(pattern, kind, ignore_case, word, line))

@@ -1,4 +1,6 @@
-"""`awk`, `sed` and `cut` as programs with scripts; of `awk`, the part that picks lines by number or pattern and prints them whole."""
+"""`awk`, `sed` and `cut` as programs with scripts; of `awk`, the part that picks lines by number or pattern and prints
+them whole.
+"""
 
 from __future__ import annotations
 
@@ -216,7 +218,7 @@ class Awk:
     # -- running -----------------------------------------------------------
 
     def run(self, files: list[tuple[str, list[Line]]]) -> list[Part]:
-        """What it prints for these files."""
+        """Output for these files."""
         out: list[Part] = []
         for pattern in self.patterns:
             texts = [line.text or "" for _, lines in files for line in lines]
@@ -328,7 +330,7 @@ def _compute(operator: str, left: int, right: int) -> Any:
 
 
 def _changed(program: Sed, stream: Stream) -> Stream:
-    """What a file holds after the program; not known where its text is not."""
+    """Content of a file after the program; unknown if its text is."""
     if program.unknown:
         return stream.blurred()
     try:
@@ -429,7 +431,7 @@ def _chosen(spec: str) -> list[tuple[int, int | None]]:
 
 
 def remainder(line: Line, new: str, files: Files) -> Part:
-    """What is left of a line of a file: still that line, no longer text of it, or a fragment that cannot be called either."""
+    """Remainder of a line of a file: still that line, no longer text of it, or a fragment that cannot be called either."""
     if line.path is None or not line.no:
         return Line(None, 0, new)
     tree = files.tree

@@ -1,4 +1,5 @@
-"""The shell itself: what it knows, and how it runs scripts, statements and commands over lines that know where they come from.
+"""The shell itself: what it knows, and how it runs scripts, statements and commands over lines that know where they
+come from.
 
 `statements` and `redirecting` know the grammar, `commands` which function stands for which command.
 """
@@ -40,7 +41,8 @@ def _parser() -> Parser:
 
 
 def _parsed(text: str, budget: Budget) -> Node:
-    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `TooLarge` where it is at that.
+    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `TooLarge` where
+    it is at that.
 
     This alone goes by the clock (of this thread's processor), twenty times and more what any other script takes.
     """
@@ -214,7 +216,7 @@ class Shell:
                     self.variables[name] = value
 
     def _unknown(self, call: Call) -> Stream:
-        """What a command shows that cannot be followed: some of what it opened, or names, and of what flows into it."""
+        """Output of a command that cannot be followed: some of what it opened, or names, and of what flows into it."""
         paths = [path for path in self.files.opened if path]
         if not paths:
             paths = [path for arg in call.args if (path := self.files.resolve(arg)) and self.files.is_file(path)]
@@ -226,7 +228,7 @@ class Shell:
     # -- text out of lines: `$( )` and `<( )` ----------------------------------------
 
     def _captured(self, args: list[str]) -> Stream | None:
-        """What `echo "$(cat f)"` shows: the lines of f, if the text is there whole, else some of them."""
+        """Output of `echo "$(cat f)"`: the lines of f, if the text is there whole, else some of them."""
         words = [arg for arg in args if not re.fullmatch(r"-[neE]+|%s(?:\\n)?", arg)]
         text = " ".join(words)
         self.budget.step(sum(len(captured) + len(text) // 4 + LINE * len(stream.parts) for captured, stream in self.captured))
@@ -263,7 +265,7 @@ class Shell:
 
 
 def _text_of(stream: Stream) -> str:
-    """What `$( )` makes of lines; unknown where their order is, unless they are no lines of files."""
+    """Text of lines inside `$( )`; unknown where their order is, unless they are no lines of files."""
     if not stream.ordered and len(stream.parts) > 1 and not all(isinstance(part, Line) and not part.no for part in stream.parts):
         return UNKNOWN
     try:

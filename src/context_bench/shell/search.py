@@ -38,7 +38,7 @@ _MOST_ALTERNATIVES = 200
 
 @dataclass
 class Search:
-    """What to look for and how to print it."""
+    """Patterns of a search, and the form of its output."""
 
     pattern: Pattern
     inverted: bool = False
@@ -285,7 +285,9 @@ def rg(call: Call) -> Result:
 
 
 def _rg_filter(given: Options) -> Callable[[str], bool]:
-    """Which files ripgrep looks at in a directory. Ignore files are not consulted: what is committed is rarely ignored."""
+    """Filter for the files that ripgrep reads in a directory. Ignore files are not consulted: what is committed is
+    rarely ignored.
+    """
     hidden = given.has("hidden", ".") or given.has("uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
     wants = [one for one in given.values("g", "glob") if not one.startswith("!")]
     bans = [one[1:] for one in given.values("g", "glob") if one.startswith("!")]
@@ -334,7 +336,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def git_grep(call: Call) -> Result:
-    """What git grep finds over what is committed below the working directory."""
+    """Matches of git grep in committed files below the working directory."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
     given = parse_options(args, "ABCmefO", _GREP_LONG)
     names = list(given.rest)

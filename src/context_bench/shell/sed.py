@@ -15,7 +15,7 @@ from context_bench.shell.patterns import Pattern, regex
 
 @dataclass
 class Address:
-    """Which lines a command is for."""
+    """Lines that a command applies to."""
 
     kind: Literal["line", "last", "match", "step", "plus", "multiple"]
     number: int = 0
@@ -273,12 +273,12 @@ class Sed:
         return numbers[0]
 
     def counts(self) -> bool:
-        """Whether it goes by the position of lines."""
+        """True if it goes by the position of lines."""
         kinds = {address.kind for one in _walk(self.script) for address in (one.first, one.second) if address is not None}
         return bool(kinds - {"match"}) or any(one.second is not None or one.name in "qQ=" for one in _walk(self.script))
 
     def run(self, lines: list[Line]) -> list[Part]:
-        """What it prints for these lines."""
+        """Output for these lines."""
         out: list[Part] = []
         for command in _walk(self.script):
             command.open = False
@@ -297,7 +297,7 @@ class Sed:
         return out
 
     def _window(self, length: int) -> slice | None:
-        """What `sed -n 'a,bp'`, which agents use above all, prints: one slice of the lines."""
+        """Output of `sed -n 'a,bp'`, which agents use above all: one slice of the lines."""
         if not self.quiet or len(self.script) != 1:
             return None
         one = self.script[0]

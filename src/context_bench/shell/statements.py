@@ -24,7 +24,7 @@ _SEEN = ("/dev/stdout", "/dev/stderr", "/dev/tty")
 
 
 class Redirections:
-    """What the redirections of one statement come to."""
+    """Result of the redirections of one statement."""
 
     def __init__(self, shell: Shell, stdin: Stream | None) -> None:
         self.shell, self.stdin = shell, stdin
@@ -354,7 +354,7 @@ def _fits(shell: Shell, pattern: Node, value: str) -> bool:
 
 
 def _test_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
-    """Whether a file or directory is there; other tests are not followed."""
+    """Test that a file or directory exists; other tests are not followed."""
     found = re.fullmatch(r"\[\[?\s+(!\s+)?-([efds])\s+(\S+)\s+\]\]?", text_of(node))
     words = [child for child in _descendants(node) if child.type in _WORDS]
     if not found or not words:

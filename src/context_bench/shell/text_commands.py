@@ -280,7 +280,7 @@ def bat(call: Call) -> Result:
 
 
 def numbered(width: int, tab: str) -> Callable[[int, str], str]:
-    """How `cat -n` and `nl` write a number before a line."""
+    """Line with its number before it, as `cat -n` and `nl` print it."""
     return lambda number, text: f"{number:>{width}}{tab}{text}"
 
 

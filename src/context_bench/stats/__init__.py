@@ -1,4 +1,6 @@
-"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; each part loads when it is used."""
+"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; each part loads
+when it is used.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where the uncertainty of a mean comes from: sessions, compressions of the same text, answers to the same question, judgements of the
-same answer. Method of moments on the nested design, with
+"""Sources of the uncertainty of a mean: sessions, compressions of the same text, answers to the same question,
+judgements of the same answer. Method of moments on the nested design, with
 Var(mean) = s²_session/S + s²_comp/(S r_c) + s²_ans/(S r_c r_a P) + s²_judge/(S r_c r_a P r_j).
 """
 
@@ -32,9 +32,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit of the level above
-    (sessions: in all; means where they differ). `share`: of the variance of the mean. `se_if_doubled`: the standard error with twice as
-    many draws here.
+    """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit
+    of the level above (sessions: in all; means where they differ). `share`: of the variance of the mean.
+    `se_if_doubled`: the standard error with twice as many draws here.
     """
 
     name: str
@@ -46,7 +46,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The levels from the outside in, the standard error that follows, `probes` per compression, and a sentence on where calls help."""
+    """The levels from the outside in, the standard error that follows, `probes` per compression, and a sentence on
+    where calls help.
+    """
 
     levels: list[Level]
     se: float

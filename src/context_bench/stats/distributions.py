@@ -18,9 +18,11 @@ _ENOUGH = 1e-17
 
 @lru_cache(maxsize=4096)
 def quantile(probability: float, df: float = math.inf) -> float:
-    """The number below which Student's t with `df` degrees of freedom lies with `probability`; of the normal distribution for `inf`.
+    """The number below which Student's t with `df` degrees of freedom lies with `probability`; of the normal
+    distribution for `inf`.
 
-    Newton's method on the logarithm of the tail, kept inside a bracket. −∞ for 0, ∞ for 1; not a number for what is no probability.
+    Newton's method on the logarithm of the tail, kept inside a bracket. −∞ for 0, ∞ for 1; not a number for what is no
+    probability.
     """
     tail = min(probability, 1 - probability)
     if not tail >= 0 or not df > 0:
@@ -86,7 +88,9 @@ def _as_normal(t: float, df: float) -> float:
 
 
 def _incomplete(a: float, b: float, part: float, rest: float) -> float:
-    """I_x(a, b) for x = part/(part + rest), one of a and b being 1/2: the continued fraction DLMF 8.17.22, by Lentz's method."""
+    """I_x(a, b) for x = part/(part + rest), one of a and b being 1/2: the continued fraction DLMF 8.17.22, by Lentz's
+    method.
+    """
     if part == 0:
         return 0.0
     x = part / (part + rest)
@@ -127,8 +131,9 @@ _MOST_STEPS = 200
 def root(function: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float = 8.881784197001252e-16) -> float:
     """A zero of `function` between `low` and `high`, where its signs differ, to within `xtol` + `rtol` · |zero|.
 
-    Brent's method (Algorithms for Minimization Without Derivatives, 1973, chapter 4): inverse quadratic or linear interpolation while it
-    closes in fast enough, else bisection. Raises `ValueError` if the signs at the ends are the same.
+    Brent's method (Algorithms for Minimization Without Derivatives, 1973, chapter 4): inverse quadratic or linear
+    interpolation while it closes in fast enough, else bisection. Raises `ValueError` if the signs at the ends are the
+    same.
     """
     last, at_last = low, function(low)
     here, at_here = high, function(high)
@@ -161,7 +166,9 @@ def root(function: Callable[[float], float], low: float, high: float, *, xtol: f
 
 
 def _interpolated(last: float, at_last: float, here: float, at_here: float, across: float, at_across: float) -> float:
-    """The step from `here` to where a line, or with three points a parabola lying on its side, crosses zero; infinite if it never does."""
+    """The step from `here` to where a line, or with three points a parabola lying on its side, crosses zero; infinite
+    if it never does.
+    """
     try:
         if last == across:
             return -at_here * (here - last) / (at_here - at_last)

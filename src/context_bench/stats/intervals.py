@@ -1,11 +1,11 @@
 """Score intervals and tests for means in a range and for 0/1 outcomes. They need no resampling and never have width 0.
 
-Wilson's interval, McNemar's test, Tango's interval and test for paired outcomes, and their common form for any values in
-a range. The deciding variance is the one under the hypothesis, not the observed one. Of all distributions on the range
-whose mean is the hypothesised one, take the likeliest given the values seen (empirical likelihood, with the ends of the
-range allowed mass of their own). For 0/1 values this *is* Wilson's interval, for paired differences in {−1, 0, 1} it *is*
-Tango's. Forty times "no difference" does not prove that there is none: the unseen end of the scale keeps the mass that
-the hypothesis requires.
+Wilson's interval, McNemar's test, Tango's interval and test for paired outcomes, and their common form for any values
+in a range. The deciding variance is the one under the hypothesis, not the observed one. Of all distributions on the
+range whose mean is the hypothesised one, take the likeliest given the values seen (empirical likelihood, with the ends
+of the range allowed mass of their own). For 0/1 values this *is* Wilson's interval, for paired differences in {−1, 0,
+1} it *is* Tango's. Forty times "no difference" does not prove that there is none: the unseen end of the scale keeps the
+mass that the hypothesis requires.
 
 `guarded` values are differences that somebody will call "no loss" by. Losses that were not seen could make that wrong.
 So the correlation within clusters is drawn towards its prior by the clusters that show a loss, never downwards. The
@@ -60,7 +60,8 @@ class Bounded:
         return Bounded(-self.points, self.weights, -self.mean, -self.high, -self.low, self.design)
 
     def score(self, null: float, *, slack: float = 0.0) -> float:
-        """How many standard errors, as they would be if the mean were `null` (below the mean seen), the mean lies above it.
+        """Distance of the mean above `null` in standard errors, as they would be if the mean were `null` (below the
+        mean seen).
 
         `slack`: share of one value's half range by which the mean is taken to be nearer.
         """
@@ -102,12 +103,16 @@ class Bounded:
         return -self.flipped().lower_bound(confidence)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Two-sided interval of the mean (of guarded values: without the slack, so that without clusters it is the published interval)."""
+        """Two-sided interval of the mean (of guarded values: without the slack, so that without clusters it is the
+        published interval).
+        """
         side = 0.5 + confidence / 2
         return self._lowest(side, 0.0), self.upper_bound(side)
 
     def _variance_under(self, null: float) -> float:
-        """Variance of the likeliest distribution with mean `null` ≤ mean: values are weighted 1 / (1 + tilt · (value − null))."""
+        """Variance of the likeliest distribution with mean `null` ≤ mean: values are weighted 1 / (1 + tilt · (value −
+        null)).
+        """
         away = self.points - null
         reach = null - self.low
         if reach <= 0:
@@ -119,7 +124,9 @@ class Bounded:
         return float((share * away**2).sum()) + missing * reach**2
 
     def _tilt(self, away: NDArray[Any], most: float) -> float:
-        """The tilt that moves the mean to the hypothesis, or `most`, at which the low end of the range begins to take mass."""
+        """The tilt that moves the mean to the hypothesis, or `most`, at which the low end of the range begins to take
+        mass.
+        """
 
         def pull(tilt: float) -> float:
             return float((self.weights * away / (1 + tilt * away)).sum())
@@ -140,7 +147,8 @@ def bounded(
 ) -> Bounded:
     """Gather `values`, all within [`low`, `high`], for intervals and tests of their mean.
 
-    `guarded`: they are differences system − baseline, and a claim that the system loses no more than something may be made of them.
+    `guarded`: they are differences system − baseline, and a claim that the system loses no more than something may be
+    made of them.
     """
     import numpy as np
 
@@ -201,8 +209,8 @@ def mcnemar(b: int, c: int) -> McNemar:
 def tango_score(b: float, c: float, n: float, difference: float) -> float:
     """Tango's score statistic (Stat. Med. 1998) of H0: P(only first right) − P(only second right) = `difference`.
 
-    `b` pairs only the first got right, `c` only the second, of `n`. The variance is the one under H0, so that it is not 0 when nothing
-    differs.
+    `b` pairs only the first got right, `c` only the second, of `n`. The variance is the one under H0, so that it is not
+    0 when nothing differs.
     """
     if min(b, c) < 0 or b + c > n * (1 + 1e-9) or n <= 0:
         raise ValueError(f"b={b} and c={c} are not discordant pairs of n={n}")
@@ -295,7 +303,9 @@ def scored(rows: Iterable[EvalRow], names: Sequence[str]) -> dict[str, Scored]:
 
 
 def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, low: float = 0.0, high: float = 1.0) -> Estimate:
-    """Mean of values in [`low`, `high`] with its score interval; without one if there are fewer than 6 clusters or values lie outside."""
+    """Mean of values in [`low`, `high`] with its score interval; without one if there are fewer than 6 clusters or
+    values lie outside.
+    """
     known = Estimate(math.fsum(values) / len(values), n=len(values), clusters=len(set(clusters)))
     if known.clusters >= MIN_CLUSTERS and min(values) >= low and max(values) <= high:
         known.low, known.high = bounded(values, clusters, low=low, high=high).interval()

@@ -6,9 +6,9 @@ lifts([Lift("anchored", "head_tail@anchored", …)])         # gain over cutting
 ```
 
 All scores of one call are of the same probes in the same order. `clusters` give the session of each; whole sessions are
-drawn again for the intervals. Formulas: the retention index and the lift of the specification's §3.4, system-level rubric
-of §2.3. One compressor at several sizes is a curve of quality against fold: retention, area under the rate–quality curve,
-fold at 95 %, Bjøntegaard's rate difference.
+drawn again for the intervals. Formulas: the retention index and the lift of the specification's §3.4, system-level
+rubric of §2.3. One compressor at several sizes is a curve of quality against fold: retention, area under the
+rate–quality curve, fold at 95 %, Bjøntegaard's rate difference.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Retention:
     """Mean of the system relative to the baseline's, with a paired cluster-bootstrap interval.
 
-    `reliable` is false when the baseline's mean lies within two standard errors of 0, or of the score without any context: a ratio to
-    almost nothing says nothing, and where there was nothing to lose all was retained.
+    `reliable` is false when the baseline's mean lies within two standard errors of 0, or of the score without any
+    context: a ratio to almost nothing says nothing, and where there was nothing to lose all was retained.
     """
 
     value: float | None
@@ -53,7 +53,9 @@ def retention(
     no_context: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Retention:
-    """mean(system) / mean(baseline) on the same examples; interval from 6 clusters on. `no_context`: scores without any context."""
+    """mean(system) / mean(baseline) on the same examples; interval from 6 clusters on. `no_context`: scores without any
+    context.
+    """
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums, ratio_interval
@@ -88,8 +90,8 @@ def _pair(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
 def aurq(fold: Sequence[float], quality: Sequence[float], baseline_quality: float, *, up_to: float | None = None) -> float:
     """Area under quality over log2(fold), relative to keeping the baseline's quality all the way.
 
-    `fold` = tokens before / after, from 1 (uncompressed) upwards; `up_to` = the largest fold to count (default: the largest measured;
-    never beyond it).
+    `fold` = tokens before / after, from 1 (uncompressed) upwards; `up_to` = the largest fold to count (default: the
+    largest measured; never beyond it).
     """
     xs, ys = _points_of(fold, quality)
     end = xs[-1] if up_to is None else math.log2(up_to)
@@ -106,7 +108,9 @@ def aurq(fold: Sequence[float], quality: Sequence[float], baseline_quality: floa
 
 
 def fold_at(share: float, fold: Sequence[float], quality: Sequence[float], baseline_quality: float) -> float | None:
-    """The largest fold up to which the interpolated curve stays at or above `share` of the baseline's quality; `None` if it never is."""
+    """The largest fold up to which the interpolated curve stays at or above `share` of the baseline's quality; `None`
+    if it never is.
+    """
     xs, ys = _points_of(fold, quality)
     floor = share * baseline_quality
     if ys[0] < floor:
@@ -128,7 +132,8 @@ def bd_rate(
 ) -> float:
     """Bjøntegaard's rate difference in percent: how many more (+) or fewer (−) tokens the test needs at equal quality.
 
-    Akima interpolation. At least four points each; the quality ranges must overlap by three quarters of the narrower one.
+    Akima interpolation. At least four points each; the quality ranges must overlap by three quarters of the narrower
+    one.
     """
     import numpy as np
     from scipy.interpolate import Akima1DInterpolator
@@ -153,8 +158,9 @@ LEAST_GAP = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RetentionIndex:
-    """(q − q_none) / (q_full − q_none). `gap` = q_full − q_none. `value` is `None` where that is too small, and `why` says so; `low` and
-    `high` are `None` below 6 sessions. Above 1: better than with everything; below 0: worse than with nothing.
+    """(q − q_none) / (q_full − q_none). `gap` = q_full − q_none. `value` is `None` where that is too small, and `why`
+    says so; `low` and `high` are `None` below 6 sessions. Above 1: better than with everything; below 0: worse than
+    with nothing.
     """
 
     value: float | None
@@ -176,7 +182,8 @@ def retention_index(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> RetentionIndex:
-    """How much of what the history is worth is still there. `scale`: the width of the score's range (5 for ratings from 0 to 5).
+    """Share of the history's value that is still there. `scale`: the width of the score's range (5 for ratings from 0
+    to 5).
 
     Undefined if full history beats none by less than a twentieth of the scale: the quotient would be noise over noise.
     """
@@ -203,8 +210,8 @@ def retention_index(
 
 
 def retained(scores: Sequence[Sequence[float] | NDArray[Any]]) -> list[float] | None:
-    """What some systems keep of what the history is worth, from their scores on the same examples, those with all and with none the last
-    two; `None` where that is too little to speak of. Scores above 1 are ratings.
+    """Shares of the history's value that some systems keep, from their scores on the same examples, those with all and
+    with none the last two; `None` where that is too little to speak of. Scores above 1 are ratings.
     """
     import numpy as np
 
@@ -234,9 +241,11 @@ class Lift:
 
 
 def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None = None, seed: int = 0) -> list[Comparison]:
-    """What each system adds over truncation: mean paired difference, interval and verdict, Holm-corrected over the systems.
+    """Gain of each system over truncation: mean paired difference, interval and verdict, Holm-corrected over the
+    systems.
 
-    `better` is the verdict a compressor has to earn; `non-inferior` says that cutting the middle out would have done as well.
+    `better` is the verdict a compressor has to earn; `non-inferior` says that cutting the middle out would have done as
+    well.
     """
     from context_bench.stats.verdict import Assay, Question, judge, shows_inferior, weigh
 
@@ -253,7 +262,8 @@ def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None 
 @dataclass(frozen=True, slots=True)
 class RubricLevel:
     """A system's rubric scores. `dimensions`: the mean of its probes' scores in each; `overall`: their unweighted mean;
-    `overall_probe_mean`: the mean of the probes' own overalls. The last two differ where probes are not asked about all dimensions.
+    `overall_probe_mean`: the mean of the probes' own overalls. The last two differ where probes are not asked about all
+    dimensions.
     """
 
     dimensions: dict[str, Estimate]
@@ -262,7 +272,9 @@ class RubricLevel:
 
 
 def rubric_level(probes: Sequence[Mapping[str, float]], clusters: Sequence[Hashable], *, seed: int = 0) -> RubricLevel:
-    """From the dimension scores of each probe (absent: not scored). A probe without any is a failure of the judge, and in no mean."""
+    """From the dimension scores of each probe (absent: not scored). A probe without any is a failure of the judge, and
+    in no mean.
+    """
     import numpy as np
 
     named = list(dict.fromkeys(name for probe in probes for name in probe))
@@ -302,10 +314,11 @@ def sorted_codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
 def resampled_interval(
     groups: NDArray[Any], statistic: Callable[[NDArray[Any]], NDArray[Any]], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float] | None:
-    """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved outwards for few of them.
+    """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved
+    outwards for few of them.
 
-    `groups`: (sessions × sums); `statistic`: (resamples × sums) → one value each. `None` below 6 sessions, where the statistic is undefined
-    in more draws than the interval leaves out, and where all draws agree.
+    `groups`: (sessions × sums); `statistic`: (resamples × sums) → one value each. `None` below 6 sessions, where the
+    statistic is undefined in more draws than the interval leaves out, and where all draws agree.
     """
     import numpy as np
 
@@ -332,7 +345,9 @@ _RESAMPLES = 2_000  # each one is a curve of its own
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A system at one size: scores, and tokens before and after, of the same probes in the same order for all sizes of all curves."""
+    """A system at one size: scores, and tokens before and after, of the same probes in the same order for all sizes of
+    all curves.
+    """
 
     system: str
     scores: Sequence[float]
@@ -352,8 +367,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """`aurq`: area under quality over log2(fold) from 1 to `up_to`, relative to full history's quality all the way (1 = no loss).
-    `fold_at_95`: largest fold before which the curve never falls below 95 % of it. `reached`: it fell below within what was measured.
+    """`aurq`: area under quality over log2(fold) from 1 to `up_to`, relative to full history's quality all the way (1 =
+    no loss). `fold_at_95`: largest fold before which the curve never falls below 95 % of it. `reached`: it fell below
+    within what was measured.
     """
 
     name: str
@@ -366,7 +382,7 @@ class RateCurve:
 
 
 def family_of(name: str) -> str:
-    """What a system is called without its size: `bm25:k1=2` of `bm25:keep=0.1,k1=2`. Systems of one family make one curve."""
+    """Name of a system without its size: `bm25:k1=2` of `bm25:keep=0.1,k1=2`. Systems of one family make one curve."""
     base, _, options = name.partition(":")
     if not options or "=" not in options:
         return name
@@ -377,7 +393,9 @@ def family_of(name: str) -> str:
 def rate_curves(
     families: Mapping[str, Sequence[Sized]], full: Sequence[float], clusters: Sequence[Hashable], *, seed: int = 0
 ) -> list[RateCurve]:
-    """The curves of families with two sizes or more; each begins with full history at fold 1. Areas go up to the fold that all reach."""
+    """The curves of families with two sizes or more; each begins with full history at fold 1. Areas go up to the fold
+    that all reach.
+    """
     several = {name: sizes for name, sizes in families.items() if len(sizes) > 1}
     if not several or not len(full):
         return []
@@ -387,8 +405,8 @@ def rate_curves(
 
 
 def bd_rates(families: Mapping[str, Sequence[Sized]]) -> dict[tuple[str, str], float]:
-    """(one, other) → how many percent more or fewer tokens the other needs at equal quality; of families with four sizes or more whose
-    qualities overlap.
+    """(one, other) → how many percent more or fewer tokens the other needs at equal quality; of families with four
+    sizes or more whose qualities overlap.
     """
     found = {}
     wide = [(name, sizes) for name, sizes in families.items() if len(sizes) >= 4]
@@ -437,7 +455,9 @@ def _curve(name: str, sizes: Sequence[Sized], full: Sequence[float], codes: NDAr
 
 
 def _measures(sums: NDArray[Any], up_to: float) -> tuple[float, float]:
-    """Area and fold at 95 % of one set of sums: full's scores, probes, then scores, before, after of each size. NaN where undefined."""
+    """Area and fold at 95 % of one set of sums: full's scores, probes, then scores, before, after of each size. NaN
+    where undefined.
+    """
     base = sums[0] / sums[1]
     found = {1.0: base}
     for at in range(2, len(sums), 3):

@@ -3,12 +3,12 @@
 Clusters are units that were drawn together (questions on one document) and so carry less news than their number.
 
 The intra-cluster correlation ρ of a rare event cannot be read off the data at hand: with no failure seen, or with all
-failures in one cluster, the estimate is 0 or noise. Taken at face value it lets a system that loses whole documents pass
-as harmless in up to 90 % of runs (`benchmarks/coverage.py`). So ρ is drawn towards `RHO_PRIOR` while few clusters are
-informative, and the prior fades with the square of their number.
+failures in one cluster, the estimate is 0 or noise. Taken at face value it lets a system that loses whole documents
+pass as harmless in up to 90 % of runs (`benchmarks/coverage.py`). So ρ is drawn towards `RHO_PRIOR` while few clusters
+are informative, and the prior fades with the square of their number.
 
-Where "no loss" is to be claimed, only clusters with a loss are informative, and they can only raise ρ. Changes for better
-and worse that come singly, as noise does, say nothing about whole documents that are lost now and then.
+Where "no loss" is to be claimed, only clusters with a loss are informative, and they can only raise ρ. Changes for
+better and worse that come singly, as noise does, say nothing about whole documents that are lost now and then.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ ROUGH_BELOW = 10
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """How n values fall into clusters. `effect`: variance of the mean relative to n independent values; `effective_n` = n / effect.
+    """Clustering of n values. `effect`: variance of the mean relative to n independent values; `effective_n` = n /
+    effect.
 
     `weighted_size` = Σ m² / n: the size of the cluster in which a value drawn at random lies.
     """
@@ -69,8 +70,9 @@ def codes_of(clusters: Sequence[Any] | NDArray[Any] | None, n: int) -> NDArray[A
 def design(values: NDArray[Any], codes: NDArray[Any], informative: NDArray[Any], *, guarded: bool = False) -> Design:
     """The design of `values` (one-way ANOVA estimate of ρ, drawn towards the prior).
 
-    `informative` marks the values that tell how the event of interest clusters (discordant pairs, the rarer outcome). Where a few
-    clusters make nearly all of the spread, only they count as telling. `guarded`: the prior is stronger and can only raise ρ.
+    `informative` marks the values that tell how the event of interest clusters (discordant pairs, the rarer outcome).
+    Where a few clusters make nearly all of the spread, only they count as telling. `guarded`: the prior is stronger and
+    can only raise ρ.
     """
     import numpy as np
 
@@ -106,8 +108,9 @@ def prior_weight(telling: float, needed: float = PRIOR_CLUSTERS) -> float:
 class MeanSE:
     """A mean and its standard errors; `None` where one value or one cluster leaves nothing to estimate them from.
 
-    `se` is the one to use: clustered, corrected by G / (G − 1) (equals statsmodels' OLS on a constant with `cov_type="cluster"`). `se_iid`
-    ignores clusters, `se_uncorrected` leaves the correction out, `se_miller` is the form of arXiv:2411.00640.
+    `se` is the one to use: clustered, corrected by G / (G − 1) (equals statsmodels' OLS on a constant with
+    `cov_type="cluster"`). `se_iid` ignores clusters, `se_uncorrected` leaves the correction out, `se_miller` is the
+    form of arXiv:2411.00640.
     """
 
     mean: float
@@ -152,8 +155,8 @@ def mean_se(values: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | No
 class PairedDifference:
     """Mean of system − baseline on the same examples, by Student's t (df = clusters − 1).
 
-    Where all differences are equal there is nothing to judge their spread by: `se` is 0 and every bound and p is `None`. For scores in a
-    known range use `bounded`, which needs no such retreat.
+    Where all differences are equal there is nothing to judge their spread by: `se` is 0 and every bound and p is
+    `None`. For scores in a known range use `bounded`, which needs no such retreat.
     """
 
     mean: float
@@ -178,8 +181,8 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare two systems example by example. `margin` (> 0): the loss that would still be acceptable.
 
-    `p` two-sided against no difference; `noninferiority_p` against a loss of `margin` or more; `tost_p` against being apart by `margin`
-    either way.
+    `p` two-sided against no difference; `noninferiority_p` against a loss of `margin` or more; `tost_p` against being
+    apart by `margin` either way.
     """
     import numpy as np
 
@@ -218,10 +221,11 @@ def median_interval(
 def quantile_interval(
     values: Sequence[float] | NDArray[Any], share: float, clusters: Sequence[Any] | NDArray[Any] | None = None, confidence: float = 0.95
 ) -> tuple[float, float] | None:
-    """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off the sorted values).
+    """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off
+    the sorted values).
 
-    `None` below 6 clusters, and where the interval would reach beyond the largest or smallest value seen: the 95th percentile of 20
-    values has no upper limit.
+    `None` below 6 clusters, and where the interval would reach beyond the largest or smallest value seen: the 95th
+    percentile of 20 values has no upper limit.
     """
     import numpy as np
 
@@ -249,8 +253,8 @@ def bootstrap_mean(
 ) -> tuple[float, float] | None:
     """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
 
-    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of clusters. Not for pass
-    rates and other scores with a known range: see `bounded`.
+    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of
+    clusters. Not for pass rates and other scores with a known range: see `bounded`.
     """
     import numpy as np
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def pareto_ranks(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[int]:
-    """1 + how many points dominate each: no worse in every objective and better in one. Equal points do not dominate one another.
+    """1 + how many points dominate each: no worse in every objective and better in one. Equal points do not dominate
+    one another.
 
     `points` (n × objectives), smaller is better; negate what should be large. Infinite values are allowed, NaN is not.
     """
@@ -36,7 +37,9 @@ class Reading:
     high: float | None = None
 
     def less(self, other: Reading) -> bool:
-        """Smaller, and by more than both intervals leave open: where each value lies in the other's interval the two are a tie."""
+        """Smaller, and by more than both intervals leave open: where each value lies in the other's interval the two
+        are a tie.
+        """
         return self.value < other.value and not (self._holds(other.value) and other._holds(self.value))
 
     def _holds(self, value: float) -> bool:
@@ -49,7 +52,7 @@ def beats(one: Sequence[Reading], other: Sequence[Reading]) -> bool:
 
 
 def pareto_front(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[bool]:
-    """Which points nobody dominates."""
+    """Points that no other dominates."""
     return [rank == 1 for rank in pareto_ranks(points)]
 
 
@@ -60,7 +63,8 @@ def _dominators(array: NDArray[Any], point: NDArray[Any]) -> NDArray[Any]:
 
 
 def hypervolume(points: Sequence[Sequence[float]] | NDArray[Any], reference: Sequence[float]) -> float:
-    """Area (2 objectives) or volume (3) between the front and `reference`, exactly. Points beyond the reference add nothing.
+    """Area (2 objectives) or volume (3) between the front and `reference`, exactly. Points beyond the reference add
+    nothing.
 
     Usual reference for shares such as (tokens kept, 1 − retention): (1, 1).
     """
@@ -101,7 +105,9 @@ def _volume(points: NDArray[Any], corner: NDArray[Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FrontShares:
-    """`points` (systems × objectives) as measured, who is on the `front`, and the `share` of resamples in which each one is."""
+    """`points` (systems × objectives) as measured, who is on the `front`, and the `share` of resamples in which each
+    one is.
+    """
 
     points: list[list[float]]
     front: list[bool]
@@ -118,10 +124,11 @@ def front_shares(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> FrontShares:
-    """How often each system is on the front when the examples are drawn again, whole clusters at a time and the same for all systems.
+    """Share of draws in which each system is on the front when the examples are drawn again, whole clusters at a time
+    and the same for all systems.
 
-    `tops`, `bottoms`: (systems × objectives × examples); an objective is Σ top / Σ bottom, without `bottoms` the mean of `tops`. So tokens
-    kept = forwarded / sent, loss = −score / 1. A share near 1/2 says that the rank is noise.
+    `tops`, `bottoms`: (systems × objectives × examples); an objective is Σ top / Σ bottom, without `bottoms` the mean
+    of `tops`. So tokens kept = forwarded / sent, loss = −score / 1. A share near 1/2 says that the rank is noise.
     """
     import numpy as np
 
@@ -172,9 +179,9 @@ def combined(metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], pri
 def key_names(metrics: Sequence[Any], numbers: Sequence[Iterable[str]], primary: str | None = None) -> list[dict[str, str]]:
     """For each metric: its key → how that key is called among the numbers of all.
 
-    Where two metrics on different scores or pass marks give the same key, the one on the score `primary` (else the first) keeps it, and
-    the other's carries its settings: `mean_score` of `exact_match` is `mean_exact_match`, a second pass mark gives `pass_rate_0.5`.
-    A metric that reads no score replaces what it names.
+    Where two metrics on different scores or pass marks give the same key, the one on the score `primary` (else the
+    first) keeps it, and the other's carries its settings: `mean_score` of `exact_match` is `mean_exact_match`, a second
+    pass mark gives `pass_rate_0.5`. A metric that reads no score replaces what it names.
     """
     owners: dict[str, Any] = {}
     names: list[dict[str, str]] = [{} for _ in metrics]
@@ -209,10 +216,11 @@ def rank_systems(
     missing: bool = True,
     estimates: Mapping[str, Mapping[str, Estimate]] | None = None,
 ) -> dict[str, int]:
-    """System → 1 + number of systems that dominate it (quality no lower, cost no higher, one of them strictly). Equal systems share a rank.
+    """System → 1 + number of systems that dominate it (quality no lower, cost no higher, one of them strictly). Equal
+    systems share a rank.
 
-    `missing`: a missing quality counts as 0 and a missing cost as infinite; else systems without both are left out. With `estimates`,
-    differences that lie within both systems' intervals are none.
+    `missing`: a missing quality counts as 0 and a missing cost as infinite; else systems without both are left out.
+    With `estimates`, differences that lie within both systems' intervals are none.
     """
 
     def reading(system: str, name: str, default: float, sign: int) -> Reading:

@@ -7,9 +7,10 @@ terciles   = share resolved among the third of the tasks with the least, middle 
 r          = point-biserial correlation of coverage with resolved (interval: repositories drawn again)
 ```
 
-All of it is association over tasks that nobody assigned: a task may be both easy to find one's way in and easy to solve. Nothing here says
-what reading more would have done. Failures of the machinery (`infra`) say nothing of the patch: they count in the rate unless excluded, and
-are never in the table, the terciles, the correlation or the quadrants.
+All of it is association over tasks that nobody assigned: a task may be both easy to find one's way in and easy to
+solve. Nothing here says what reading more would have done. Failures of the machinery (`infra`) say nothing of the
+patch: they count in the rate unless excluded, and are never in the table, the terciles, the correlation or the
+quadrants.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class ScoredRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One task of a run. `coverage`: share of the gold that was read (`None`: not scored). `infra`: the machinery failed, not the patch."""
+    """One task of a run. `coverage`: share of the gold that was read (`None`: not scored). `infra`: the machinery
+    failed, not the patch.
+    """
 
     instance_id: str
     status: Status
@@ -85,13 +88,15 @@ class Case:
 
     @property
     def resolved(self) -> bool:
-        """Whether the patch solves the task."""
+        """True if the patch solves the task."""
         return self.status == "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Tercile:
-    """A third of the tasks by coverage, from `low` to `high`; equal coverages lie in one third, so thirds may differ in size."""
+    """A third of the tasks by coverage, from `low` to `high`; equal coverages lie in one third, so thirds may differ in
+    size.
+    """
 
     low: float
     high: float
@@ -115,10 +120,10 @@ class Correlation:
 class Solving:
     """The solve rate of a run and what it goes along with. `rate` is `None` where no verdict is known at all.
 
-    `n`: the denominator. `clustered`: the rate's interval with repositories as clusters (`None` below 6). `table`: counts of
-    `covered_resolved`, `covered_unresolved`, `uncovered_resolved`, `uncovered_unresolved`; tasks that are in none of it are in
-    `left_out`, by reason. `read_failed`: covered and not solved, most covered first; `solved_unread`: solved and not covered, least
-    covered first.
+    `n`: the denominator. `clustered`: the rate's interval with repositories as clusters (`None` below 6). `table`:
+    counts of `covered_resolved`, `covered_unresolved`, `uncovered_resolved`, `uncovered_unresolved`; tasks that are in
+    none of it are in `left_out`, by reason. `read_failed`: covered and not solved, most covered first; `solved_unread`:
+    solved and not covered, least covered first.
     """
 
     n: int
@@ -157,8 +162,8 @@ def solving(
 ) -> Solving:
     """Solve rate and its companions. `threshold`: the coverage from which on a task counts as covered.
 
-    A task without a verdict is not resolved as soon as any task has one: a harness that names some tasks and not this one did not see a
-    patch. `exclude_infra` takes failures of the machinery out of the denominator.
+    A task without a verdict is not resolved as soon as any task has one: a harness that names some tasks and not this
+    one did not see a patch. `exclude_infra` takes failures of the machinery out of the denominator.
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"threshold is {threshold}, expected a coverage from 0 to 1")
@@ -192,7 +197,7 @@ def _companions(out: Solving, cases: Sequence[Case], confidence: float, seed: in
 
 
 def _left_out(one: Case) -> str | None:
-    """Why a case is not in the table."""
+    """The reason why a case is not in the table."""
     if one.infra and not one.resolved:
         return "infra"
     if one.status == "unknown":

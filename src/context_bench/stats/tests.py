@@ -1,9 +1,9 @@
 """Tests and sample sizes: equivalence and non-inferiority, rank tests, corrections for many tests, power.
 
-Non-inferiority is the question for a compressor: is a loss of the margin ruled out? "No significant difference" does not
-answer it. Rank tests use only the order of differences, as a check beside the mean difference. Corrections adjust
-p-values so that the usual threshold keeps its meaning. Power gives the examples needed, and the loss that a given number
-can show: normal approximation, `effect` = design effect of clusters.
+Non-inferiority is the question for a compressor: is a loss of the margin ruled out? "No significant difference" does
+not answer it. Rank tests use only the order of differences, as a check beside the mean difference. Corrections adjust
+p-values so that the usual threshold keeps its meaning. Power gives the examples needed, and the loss that a given
+number can show: normal approximation, `effect` = design effect of clusters.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NonInferiority:
-    """One-sided: `p` of H0 "the system loses `margin` or more"; small = ruled out. `bound`: one-sided lower bound of the difference.
+    """One-sided: `p` of H0 "the system loses `margin` or more"; small = ruled out. `bound`: one-sided lower bound of
+    the difference.
 
-    `p` and `bound` are `None` where nothing can be said: fewer than 6 clusters, or all differences equal and no known range.
+    `p` and `bound` are `None` where nothing can be said: fewer than 6 clusters, or all differences equal and no known
+    range.
     """
 
     difference: float
@@ -40,7 +42,8 @@ class NonInferiority:
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
-    """Two one-sided tests: `p` (the larger of the two) of H0 "the two are apart by `margin` or more"; [`low`, `high`] is their interval.
+    """Two one-sided tests: `p` (the larger of the two) of H0 "the two are apart by `margin` or more"; [`low`, `high`]
+    is their interval.
 
     Equivalent at 5 % if `p` < 0.05, which is when the 90 % interval lies within ±`margin`.
     """
@@ -68,8 +71,9 @@ def noninferiority(
 ) -> NonInferiority:
     """Test that the system loses less than `margin` (> 0, in the unit of the scores), paired by example.
 
-    Scores in a known range go by the score bound (Tango's for 0/1 scores), which never has width 0; `score_range=None` by Student's t
-    with clusters − 1 degrees of freedom. Unlike a verdict it does not ask whether this data could have shown a loss (`core.verdict`).
+    Scores in a known range go by the score bound (Tango's for 0/1 scores), which never has width 0; `score_range=None`
+    by Student's t with clusters − 1 degrees of freedom. Unlike a verdict it does not ask whether this data could have
+    shown a loss (`core.verdict`).
     """
     both = tost(system, baseline, clusters, margin=margin, score_range=score_range, confidence=confidence)
     return NonInferiority(both.difference, both.low, both.p_loss, margin, both.n, both.clusters, both.method)
@@ -172,9 +176,9 @@ def wilcoxon(
 ) -> Wilcoxon:
     """Are differences of the system from the baseline symmetric around 0? Two-sided p; 1.0 without a difference.
 
-    Equal pairs take part in the ranking and then drop out (Pratt 1959). Exact (all signs of the ranks as they are, ties included) up to 100
-    differences, else the normal approximation. Pairs of one cluster are averaged first, since the test takes every pair for independent.
-    It is no test of the mean, and a large p shows nothing: see `noninferiority`.
+    Equal pairs take part in the ranking and then drop out (Pratt 1959). Exact (all signs of the ranks as they are, ties
+    included) up to 100 differences, else the normal approximation. Pairs of one cluster are averaged first, since the
+    test takes every pair for independent. It is no test of the mean, and a large p shows nothing: see `noninferiority`.
     """
     import numpy as np
     from scipy.stats import rankdata
@@ -196,7 +200,9 @@ def wilcoxon(
 
 
 def _exact(ranks: NDArray[Any], seen: float) -> float:
-    """Share of all assignments of signs with a rank sum at least as far from 0; ranks are whole or half, so they are doubled."""
+    """Share of all assignments of signs with a rank sum at least as far from 0; ranks are whole or half, so they are
+    doubled.
+    """
     import numpy as np
 
     doubled = np.rint(2 * ranks).astype(int)
@@ -227,7 +233,9 @@ class Pairwise:
 
 @dataclass(frozen=True, slots=True)
 class Friedman:
-    """Friedman's test that several systems are alike. `mean_ranks`: 1 = lowest score; `pairwise`: Wilcoxon's test of each two."""
+    """Friedman's test that several systems are alike. `mean_ranks`: 1 = lowest score; `pairwise`: Wilcoxon's test of
+    each two.
+    """
 
     p: float
     statistic: float
@@ -237,7 +245,9 @@ class Friedman:
 
 
 def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | None = None) -> Friedman:
-    """Do three or more systems differ on the same examples at all, and which? Scores by system, same examples in the same order."""
+    """Do three or more systems differ on the same examples at all, and which? Scores by system, same examples in the
+    same order.
+    """
     import numpy as np
     from scipy.stats import friedmanchisquare, rankdata
 
@@ -261,7 +271,9 @@ def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | No
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:
-    """Examples needed to find a mean paired difference of `delta` (two-sided test), given the variance of the differences."""
+    """Examples needed to find a mean paired difference of `delta` (two-sided test), given the variance of the
+    differences.
+    """
     _positive("delta", abs(delta))
     return math.ceil(effect * (quantile(1 - alpha / 2) + quantile(power)) ** 2 * variance / delta**2 - 1e-9)
 
@@ -294,7 +306,8 @@ def n_mcnemar(discordant: float, difference: float, alpha: float = 0.05, power: 
 def n_noninferiority(
     margin: float, variance: float, *, true_difference: float = 0.0, alpha: float = 0.05, power: float = 0.8, effect: float = 1.0
 ) -> int:
-    """Examples needed to show "not worse by `margin`" (one-sided), if the true difference is `true_difference` (> −margin).
+    """Examples needed to show "not worse by `margin`" (one-sided), if the true difference is `true_difference` (>
+    −margin).
 
     Never fewer than it takes when no pair at all differs: 140 at a margin of 2 points.
     """
@@ -308,8 +321,8 @@ def n_noninferiority(
 def n_without_change(margin: float, alpha: float = 0.05) -> float:
     """Examples from which `margin` is supported when not one pair differs: 140 at 2 points.
 
-    Tango's bound alone says z² (1 − margin) / margin = 133, at which a true loss of 2 points stays unseen in 6.8 % of runs. The claim is
-    made from where that is below 6 % (`bounded.SLACK`).
+    Tango's bound alone says z² (1 − margin) / margin = 133, at which a true loss of 2 points stays unseen in 6.8 % of
+    runs. The claim is made from where that is below 6 % (`bounded.SLACK`).
     """
     from context_bench.stats.intervals import SLACK
 
@@ -331,9 +344,10 @@ def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float =
 
 @dataclass(frozen=True, slots=True)
 class VarianceParts:
-    """Where the variance of a paired difference comes from when each example is answered several times.
+    """Sources of the variance of a paired difference when each example is answered several times.
 
-    `between`: variance of the examples' true differences (ω²); `system`, `baseline`: variance of one answer around its example's mean.
+    `between`: variance of the examples' true differences (ω²); `system`, `baseline`: variance of one answer around its
+    example's mean.
     """
 
     between: float
@@ -341,13 +355,17 @@ class VarianceParts:
     baseline: float
 
     def of_difference(self, system_answers: int = 1, baseline_answers: int = 1) -> float:
-        """Variance of one example's difference of means over so many answers: ω² + σ²_A / K_A + σ²_B / K_B. Goes into `n_paired`, `mde`."""
+        """Variance of one example's difference of means over so many answers: ω² + σ²_A / K_A + σ²_B / K_B. Goes into
+        `n_paired`, `mde`.
+        """
         _positive("answers per example", min(system_answers, baseline_answers))
         return self.between + self.system / system_answers + self.baseline / baseline_answers
 
 
 def variance_parts(system: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]) -> VarianceParts:
-    """The parts from scores (examples × answers, at least two each): within-example variances, and what is left between examples."""
+    """The parts from scores (examples × answers, at least two each): within-example variances, and what is left between
+    examples.
+    """
     import numpy as np
 
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)

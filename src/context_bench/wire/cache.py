@@ -1,10 +1,10 @@
 """Prompt-cache money when history is rewritten: prefix metrics, two cache models, the bill, and the break-even point.
 
-Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models cover
-the documented rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit* (a whole
-stored prefix or nothing: explicit breakpoints). A prompt is read as providers hash it: tools, then messages in order.
-Tokenizers that only count cannot compare token ids, so a common prefix is the longest common text in this order, counted
-in tokens. Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
+Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models
+cover the documented rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit*
+(a whole stored prefix or nothing: explicit breakpoints). A prompt is read as providers hash it: tools, then messages in
+order. Tokenizers that only count cannot compare token ids, so a common prefix is the longest common text in this order,
+counted in tokens. Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from context_bench.wire.request import WireRequest
 
 @dataclass(frozen=True, slots=True)
 class CacheProfile:
-    """How a provider caches and bills prompts.
+    """A provider's rules for caching and billing prompts.
 
-    `mode` "block" or "unit"; `m` fewest tokens that are cached at all; `b` step of the block model; `p_in`, `p_out` USD per million tokens;
-    `r` price of a cache read and `w` of a cache write as multiples of `p_in` (`w = None`: writes are free); `ttl` seconds an
-    entry lives after its last use (`None`: for ever).
+    `mode` "block" or "unit"; `m` fewest tokens that are cached at all; `b` step of the block model; `p_in`, `p_out` USD
+    per million tokens; `r` price of a cache read and `w` of a cache write as multiples of `p_in` (`w = None`: writes
+    are free); `ttl` seconds an entry lives after its last use (`None`: for ever).
     """
 
     mode: Literal["block", "unit"] = "block"
@@ -41,11 +41,11 @@ class CacheProfile:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """What a session of prompts gets out of a prompt cache. Undefined numbers (a single request) are `None`.
+    """Use of a prompt cache by a session of prompts. Undefined numbers (a single request) are `None`.
 
-    `cacheable_prefix_share`: cached tokens over all tokens, from the second request on. `prefix_stability`: mean share of the
-    previous prompt that the next one repeats at its start (1 = only ever appended to). `rewritten_tokens`: tokens of earlier prompts
-    that were changed or dropped. `read + write + uncached` = all prompt tokens.
+    `cacheable_prefix_share`: cached tokens over all tokens, from the second request on. `prefix_stability`: mean share
+    of the previous prompt that the next one repeats at its start (1 = only ever appended to). `rewritten_tokens`:
+    tokens of earlier prompts that were changed or dropped. `read + write + uncached` = all prompt tokens.
     """
 
     cached_per_request: list[int] = field(default_factory=list)
@@ -101,8 +101,9 @@ def session_cache(
     times: Sequence[float] | None = None,
     head: int = 0,
 ) -> PrefixCache:
-    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start. `head`:
-    in the unit model the first so many tokens of each prompt are stored too, as clients mark the end of their instructions.
+    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at
+    their start. `head`: in the unit model the first so many tokens of each prompt are stored too, as clients mark the
+    end of their instructions.
     """
     rules = profile if isinstance(profile, CacheProfile) else _profile(profile)
     if len(output_tokens) != len(lengths):
@@ -121,7 +122,9 @@ def session_cache(
 
 
 class LiveCache:
-    """The same, request by request, for traffic that is still going on: what a cache would serve of each, given what came before."""
+    """The same, request by request, for traffic that is still going on: what a cache would serve of each, given what
+    came before.
+    """
 
     def __init__(self, profile: CacheProfile) -> None:
         self.profile = profile
@@ -134,9 +137,9 @@ class LiveCache:
     ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
-        `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends of its marked
-        prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens at its start that the cache held
-        already, from an earlier session.
+        `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends
+        of its marked prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens
+        at its start that the cache held already, from an earlier session.
         """
         rules, ends = self.profile, tuple(sorted(stops)) if stops is not None else (length,)
         read, source = self._served(shared, ends, at)
@@ -151,7 +154,9 @@ class LiveCache:
         return read, written
 
     def _warm(self, warm: int, stops: Sequence[int] | None) -> int:
-        """How much of a warm start the rules can serve: where prefixes are marked, up to the last mark that is not (5 %) beyond it."""
+        """Part of a warm start that the rules can serve: where prefixes are marked, up to the last mark that is not (5
+        %) beyond it.
+        """
         rules = self.profile
         if stops is not None:
             warm = max((end for end in stops if end <= 1.05 * warm), default=0)
@@ -243,10 +248,11 @@ def break_even_turns(
     compressor_cost: float = 0.0,
     p_in: float = 1.0,
 ) -> float:
-    """How many more turns a session must last before one rewrite of its history has paid for itself.
+    """Number of further turns after which one rewrite of a session's history has paid for itself.
 
-    R* = ((w - r) / r) · (H - K - D) / D - 1, plus `compressor_cost` / (p_in · r · D), where H = history, K = unchanged head, D = removed,
-    all in tokens. `write_mult=None` (writes are free) bills the new tokens at the input price, w = 1. A negative value means: at once.
+    R* = ((w - r) / r) · (H - K - D) / D - 1, plus `compressor_cost` / (p_in · r · D), where H = history, K = unchanged
+    head, D = removed, all in tokens. `write_mult=None` (writes are free) bills the new tokens at the input price, w =
+    1. A negative value means: at once.
     """
     if removed_tokens <= 0:
         raise BadInput(f"removed_tokens = {removed_tokens}: a rewrite that removes nothing never pays for itself")
@@ -263,7 +269,9 @@ _SEGMENT, _PROMPT = 300, 200  # bytes of Python's own for each, roughly
 
 
 def segments(request: WireRequest) -> Segments:
-    """The request as a provider's cache reads it: tools, then messages in order. Parts that are no text stand as hashes."""
+    """The request as a provider's cache reads it: tools, then messages in order. Parts that are no text stand as
+    hashes.
+    """
     found: Segments = [("tools", canonical_json(request.tools))] if request.tools else []
     for message in request.messages:
         for part in message.parts:
@@ -304,7 +312,9 @@ def common(a: Segments, b: Segments) -> tuple[int, int]:
 
 
 def common_characters(a: str, b: str) -> int:
-    """Length of the longest common prefix of two texts, by doubling, then halving, so that each step is one fast comparison."""
+    """Length of the longest common prefix of two texts, by doubling, then halving, so that each step is one fast
+    comparison.
+    """
     low, high = 0, min(len(a), len(b))
     step = 64
     while low + step < high and a[low : low + step] == b[low : low + step]:
@@ -320,9 +330,11 @@ def common_characters(a: str, b: str) -> int:
 
 
 class Prompts:
-    """The prompts of one session in order. Each different segment is held, packed, and counted once, however many prompts repeat it.
+    """The prompts of one session in order. Each different segment is held, packed, and counted once, however many
+    prompts repeat it.
 
-    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`. `held`: bytes that all of it takes, roughly.
+    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`. `held`: bytes that all of it takes,
+    roughly.
     """
 
     def __init__(self, count: Callable[[str], int]) -> None:

@@ -1,8 +1,8 @@
 """A request to a model in one neutral form, for any wire: token count, anatomy, and changes on the way.
 
 `wire.apis` reads OpenAI chat completions, OpenAI Responses and Anthropic bodies into this form. Alignment pairs the
-messages of a request with those that arrived: messages may be shortened, left out, given another role, or moved. Headers
-are sorted into those of the request and those of its connection or login. Nothing here does I/O.
+messages of a request with those that arrived: messages may be shortened, left out, given another role, or moved.
+Headers are sorted into those of the request and those of its connection or login. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ SYSTEM_ROLES = ("system", "developer")
 
 @dataclass(slots=True)
 class Part:
-    """One content part: `text` (also of tool results and thinking), or something that is not text (`image`, `file`, `audio`, …)."""
+    """One content part: `text` (also of tool results and thinking), or something that is not text (`image`, `file`,
+    `audio`, …).
+    """
 
     kind: str
     text: str | None = None
@@ -34,7 +36,9 @@ class Part:
 
 @dataclass(slots=True)
 class WireMessage:
-    """One message: role as the wire names it (`system`, `developer`, `user`, `assistant`, `tool`), parts in order, tool calls."""
+    """One message: role as the wire names it (`system`, `developer`, `user`, `assistant`, `tool`), parts in order, tool
+    calls.
+    """
 
     role: str
     parts: list[Part] = field(default_factory=list)
@@ -81,7 +85,8 @@ class RequestTokens:
 
 
 def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
-    """Tokens of a request: Σ over messages of count(text of each part) and count(canonical JSON of its tool calls), and of `tools`.
+    """Tokens of a request: Σ over messages of count(text of each part) and count(canonical JSON of its tool calls), and
+    of `tools`.
 
     Roles and the chat template count 0.
     """
@@ -91,7 +96,7 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
 
 
 def exactly(counter: TokenCounter, texts: Sequence[str]) -> bool:
-    """Whether the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
+    """True if the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
     estimates = method(counter, "estimates")
     return counter.exact and not (estimates is not None and estimates(texts))
 
@@ -138,18 +143,21 @@ def facts(request: WireRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between what was sent and what was forwarded; `kind` is a word for tables, `detail` a phrase for people."""
+    """One difference between what was sent and what was forwarded; `kind` is a word for tables, `detail` a phrase for
+    people.
+    """
 
     kind: str
     detail: str
 
 
 def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
-    """What a proxy changed between two `facts`, apart from the text itself: roles, message count, parameters, tools, cache_control, model.
+    """Changes by a proxy between two `facts`, apart from the text itself: roles, message count, parameters, tools,
+    cache_control, model.
 
-    Roles are compared position by position when the number of messages is equal, else as counts. Where a tap kept no plain hashes
-    (`received["policy"]` other than "full"), parameters and tools are compared by name and number only; parameters that such a tap
-    calls `other` count as kept.
+    Roles are compared position by position when the number of messages is equal, else as counts. Where a tap kept no
+    plain hashes (`received["policy"]` other than "full"), parameters and tools are compared by name and number only;
+    parameters that such a tap calls `other` count as kept.
     """
     if received.get("policy", "full") != "full":
         sent, received = _nameless(sent, received["params"]), _nameless(received, received["params"])
@@ -174,7 +182,9 @@ def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
 
 
 def _nameless(anatomy: dict[str, Any], arrived: dict[str, Any]) -> dict[str, Any]:
-    """Without the hashes that two sides can only compare if both made them alike, and without parameters that have no name there."""
+    """Without the hashes that two sides can only compare if both made them alike, and without parameters that have no
+    name there.
+    """
     named = {key: "" if isinstance(value, str) else value for key, value in anatomy["params"].items() if key != "other"}
     if "other" in arrived:
         named = {key: value for key, value in named.items() if key in arrived}
@@ -204,7 +214,7 @@ Pairs = dict[int, int]  # place in the sent request → place in the received on
 
 
 def align(sent: Sequence[WireMessage], received: Sequence[WireMessage]) -> Pairs:
-    """Which message became which, in order: by ids of tool calls first, then by text, then by role. Messages may be left out."""
+    """Pairs of messages, in order: by ids of tool calls first, then by text, then by role. Messages may be left out."""
     a, b = [_Sketch.of(message) for message in sent], [_Sketch.of(message) for message in received]
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
@@ -273,7 +283,9 @@ def _best(a: list[_Sketch], b: list[_Sketch]) -> Pairs:
 
 
 def _in_place(a: list[_Sketch], b: list[_Sketch]) -> bool:
-    """Whether only texts changed: the usual case, told without the table, which takes seconds for a session of a thousand messages."""
+    """True if only texts changed: the usual case, told without the table, which takes seconds for a session of a
+    thousand messages.
+    """
     if len(a) != len(b) or any(one.role != other.role or one.ids != other.ids for one, other in zip(a, b, strict=True)):
         return False
     texts = {one.text for one in a if one.text}
@@ -281,7 +293,7 @@ def _in_place(a: list[_Sketch], b: list[_Sketch]) -> bool:
 
 
 def question_of(text: str) -> str:
-    """What is asked in a user's text: its last paragraph that is not blank."""
+    """The question in a user's text: its last paragraph that is not blank."""
     stripped = text.strip()
     cut = max((found.end() for found in _PARAGRAPH.finditer(stripped)), default=0)
     return stripped[cut:].strip()

@@ -1,7 +1,8 @@
-"""HTTP/1.1 as far as a client of models needs it: `POST` on kept-open connections, replies read whole or piece by piece.
+"""HTTP/1.1 as far as a client of models needs it: `POST` on kept-open connections, replies read whole or piece by
+piece.
 
-`Transport.post` sends once and never again: whether to try again is decided in one place, above (`llm.chat`). What is not here on purpose:
-redirects, cookies, proxies of the environment, connections shared by several requests at once.
+`Transport.post` sends once and never again: whether to try again is decided in one place, above (`llm.chat`). What is
+not here on purpose: redirects, cookies, proxies of the environment, connections shared by several requests at once.
 """
 
 from context_bench.llm.transport.errors import (

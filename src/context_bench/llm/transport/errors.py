@@ -64,7 +64,8 @@ _HANDSHAKE = {
 
 
 def why(error: BaseException) -> str:
-    """Why there is no connection: a sentence for what TLS reports, else the system's words (asyncio's own repeat the address).
+    """Reason for a missing connection: a sentence for what TLS reports, else the system's words (asyncio's own repeat
+    the address).
 
     Errors of aiohttp are opened for the one that they are about.
     """

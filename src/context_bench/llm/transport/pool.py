@@ -23,7 +23,8 @@ from context_bench.core.errors import Refused
 from context_bench.llm.transport.errors import UNENDED, Broken, CannotConnect, NotHttp, NotSecure, Unusable, why
 from context_bench.llm.transport.response import Response
 
-#: Bytes of status line, headers, trailers and chunk extensions together, and number of headers, beyond which nothing is read any more.
+#: Bytes of status line, headers, trailers and chunk extensions together, and number of headers, beyond which nothing is
+#: read any more.
 LARGEST_HEAD, MOST_HEADERS = 256 * 2**10, 256
 
 
@@ -166,10 +167,10 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def ended_by_peer(transport: asyncio.BaseTransport) -> bool:
-    """Whether the other side ended what it sends, asked when asyncio says that there is no more.
+    """True if the other side ended what it sends, asked when asyncio says that there is no more.
 
-    Anybody on the way can end a connection. Over TLS only its peer can say that it has (close_notify), and asyncio does not tell the two
-    apart; a read does, which finds an end or nothing yet.
+    Anybody on the way can end a connection. Over TLS only its peer can say that it has (close_notify), and asyncio does
+    not tell the two apart; a read does, which finds an end or nothing yet.
     """
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
@@ -245,9 +246,11 @@ def head_of(address: Address, headers: Mapping[str, str]) -> bytes:
     return f"POST {address.target} HTTP/1.1\r\n{''.join(told)}".encode("utf-8", "replace")
 
 
-#: Seconds for which an unused connection is kept; servers and what stands before them end such connections, too, often after a minute.
+#: Seconds for which an unused connection is kept; servers and what stands before them end such connections, too, often
+#: after a minute.
 KEPT = 15.0
-#: From so many seconds on it is looked at before it is used: the other side may have ended it while this program was busy.
+#: From so many seconds on it is looked at before it is used: the other side may have ended it while this program was
+#: busy.
 _LOOKED_AT = 0.5
 #: Seconds for which an address that was looked up holds.
 _RESOLVED = 300.0
@@ -276,13 +279,15 @@ class Transport:
         self.closed = False
 
     def usable(self) -> bool:
-        """Whether it is open, and the running loop is its own."""
+        """True if it is open, and the running loop is its own."""
         return not self.closed and asyncio.get_running_loop() is self._loop
 
     async def post(self, address: Address, head: bytes, body: bytes, seconds: float | None = None) -> Response:
-        """Send a request once; its reply, with status and headers. `seconds`: until the reply must be whole, else `TimeoutError`.
+        """Send a request once; its reply, with status and headers. `seconds`: until the reply must be whole, else
+        `TimeoutError`.
 
-        `head` is what `head_of` made. Raises `Trouble`; a caller that is cancelled or done early loses the connection, not the next reply.
+        `head` is what `head_of` made. Raises `Trouble`; a caller that is cancelled or done early loses the connection,
+        not the next reply.
         """
         until = None if seconds is None else self._loop.time() + seconds
         origin = (address.host, address.port, address.secure)
@@ -393,7 +398,7 @@ async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> li
 
 
 def _quiet(connection: Connection) -> bool:
-    """Whether nothing, not even its end, has come over an unused connection that the loop has not told of yet."""
+    """True if nothing, not even its end, has come over an unused connection that the loop has not told of yet."""
     plain = connection.transport.get_extra_info("socket") if connection.transport is not None else None
     if plain is None or plain.fileno() < 0:
         return False

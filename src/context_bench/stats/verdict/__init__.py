@@ -1,7 +1,8 @@
-"""What may be said about a system against a baseline, and the sentence that says it.
+"""Verdicts on a system against a baseline, and their sentences.
 
-The question is never "is there a significant difference?" but "is a loss of the margin or more ruled out, shown, or neither?", and
-"would this run have shown such a loss?". One-sided tests at 5 % against the margin; "better" needs the 95 % interval above 0.
+The question is never "is there a significant difference?" but "is a loss of the margin or more ruled out, shown, or
+neither?", and "would this run have shown such a loss?". One-sided tests at 5 % against the margin; "better" needs the
+95 % interval above 0.
 """
 
 from context_bench.stats.verdict.decisions import compare, judge, noise_floor

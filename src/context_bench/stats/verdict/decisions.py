@@ -160,7 +160,9 @@ def _size(question: Question) -> str:
 
 
 def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape: str | None = None) -> str:
-    """The sentence on two arms that are the same: what differs between them is noise, and smaller differences elsewhere are noise too."""
+    """The sentence on two arms that are the same: what differs between them is noise, and smaller differences elsewhere
+    are noise too.
+    """
     if evidence.difference is None:
         return f"Noise floor: {second} and {first} share no scored example, so it is unknown."
     question = Question(second, first, metric, evidence, shape=shape)
@@ -174,8 +176,8 @@ def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape:
 def judge(questions: Sequence[Question]) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.
 
-    `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for `inferior`, else of
-    "the loss is the margin or more".
+    `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for
+    `inferior`, else of "the loss is the margin or more".
     """
     from context_bench.stats.tests import holm
 
@@ -190,7 +192,7 @@ def judge(questions: Sequence[Question]) -> list[Comparison]:
 
 
 def _family(questions: Sequence[Question]) -> str:
-    """What a verdict is corrected over, in words; empty for a single question."""
+    """The family that a verdict is corrected over, in words; empty for a single question."""
     asked = [question for question in questions if question.evidence.p_gain is not None]
     if len(asked) < 2:
         return ""
@@ -215,7 +217,8 @@ def compare(
     seed: int = 0,
     margin_post_hoc: bool = False,
 ) -> Comparison:
-    """One system against one baseline on the same examples. `known_bad`: scores of the arms that must lose, by name, same examples.
+    """One system against one baseline on the same examples. `known_bad`: scores of the arms that must lose, by name,
+    same examples.
 
     `margin_post_hoc`: the margin was chosen when the scores were there already; the sentence says so.
     """

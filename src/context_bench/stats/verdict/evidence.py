@@ -22,7 +22,9 @@ LEVEL = 0.05
 
 
 def default_margin(full: float | None = None, none: float | None = None) -> float:
-    """The margin when none was given: 2 points, or a tenth of what the context is worth (full − none) if that is less; never below 0."""
+    """The margin when none was given: 2 points, or a tenth of what the context is worth (full − none) if that is less;
+    never below 0.
+    """
     if full is None or none is None:
         return LARGEST_DEFAULT_MARGIN
     return min(LARGEST_DEFAULT_MARGIN, max(0.0, SHARE_OF_WHAT_CAN_BE_LOST * (full - none)))
@@ -30,12 +32,14 @@ def default_margin(full: float | None = None, none: float | None = None) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What paired scores say. `difference` = system − baseline; `low`, `high`: 95 % interval, `None` below 6 clusters.
+    """Evidence of paired scores. `difference` = system − baseline; `low`, `high`: 95 % interval, `None` below 6
+    clusters.
 
-    `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less" (small = a
-    larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound. `changed`: pairs that differ.
-    `failed`: examples that only the baseline answered, and `counting_failures` the difference if they count as wrong.
-    `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`: examples for an 80 % chance of a decision.
+    `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less"
+    (small = a larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound.
+    `changed`: pairs that differ. `failed`: examples that only the baseline answered, and `counting_failures` the
+    difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`:
+    examples for an 80 % chance of a decision.
     """
 
     n: int
@@ -70,8 +74,9 @@ def weigh(
 ) -> Evidence:
     """Gather the evidence of paired scores (same examples, same order).
 
-    `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system failed.
-    Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by Student's t and bootstrap-t.
+    `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system
+    failed. Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by
+    Student's t and bootstrap-t.
     """
     import numpy as np
 
@@ -123,7 +128,9 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
 
 
 def _needed(margin: float, difference: float, variance: float, effect: float) -> tuple[int, bool]:
-    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two are truly equal."""
+    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two
+    are truly equal.
+    """
     from context_bench.stats.tests import n_noninferiority, n_paired
 
     if difference < -margin:
@@ -163,12 +170,12 @@ _BEGINS = "This run could not tell the ceiling"
 
 
 def told_apart(ceiling: Evidence) -> bool:
-    """Whether the ceiling is shown to be above the baseline."""
+    """True if the ceiling is shown to be above the baseline."""
     return ceiling.p_gain is not None and ceiling.p_gain < LEVEL and (ceiling.difference or 0.0) > 0
 
 
 def is_headline(note: str) -> bool:
-    """Whether a note is the one sentence of this module, which stands above everything else."""
+    """True if a note is the one sentence of this module, which stands above everything else."""
     return note.startswith(_BEGINS)
 
 
@@ -182,7 +189,9 @@ def could_not_win(
     what: str,
     by_cluster: bool,
 ) -> str:
-    """The sentence. `what`: how a system is called here; `by_cluster`: `-n` counts clusters (conversations, sessions), not examples."""
+    """The sentence. `what`: how a system is called here; `by_cluster`: `-n` counts clusters (conversations, sessions),
+    not examples.
+    """
     said = f"{_BEGINS} ({name}) from {baseline}: no {what} could have won."
     if not evidence.n or (evidence.difference or 0.0) <= 0:
         return f"{said} On these examples {baseline} leaves nothing to gain, so more of them would not help: harder ones would."
@@ -193,7 +202,7 @@ def could_not_win(
 
 
 def _times_needed(differences: NDArray[Any] | Sequence[float], clusters: NDArray[Any] | Sequence[Any]) -> int | None:
-    """How many times as many examples in as many times more clusters, like these, have an 80 % chance to show the difference seen.
+    """Factor on examples and clusters, like these, that gives an 80 % chance to show the difference seen.
 
     Asked of the very test that decides: far in the tails of [-1, 1] it wants more than the normal approximation does.
     """
@@ -224,7 +233,9 @@ def _times_needed(differences: NDArray[Any] | Sequence[float], clusters: NDArray
 
 @dataclass(frozen=True, slots=True)
 class Assay:
-    """Would this run have shown a loss? `arm`: the known-bad arm that was shown to lose more than the margin; `tried`: arms there were."""
+    """Would this run have shown a loss? `arm`: the known-bad arm that was shown to lose more than the margin; `tried`:
+    arms there were.
+    """
 
     arm: str | None = None
     tried: tuple[str, ...] = ()
@@ -234,8 +245,8 @@ class Assay:
 class Question:
     """One comparison that wants a verdict. `calibrated=False`: a judge's score that nobody has checked against people.
 
-    `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score". `unwinnable`: not even the
-    ceiling was told from the baseline, which the run says once.
+    `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score".
+    `unwinnable`: not even the ceiling was told from the baseline, which the run says once.
     """
 
     system: str
@@ -262,6 +273,8 @@ def hidden_by_failures(evidence: Evidence) -> bool:
 
 
 def failures_decide(evidence: Evidence) -> bool:
-    """The system's failures, counted as wrong, would be a loss beyond the margin: what it did answer proves nothing then."""
+    """The system's failures, counted as wrong, would be a loss beyond the margin: what it did answer proves nothing
+    then.
+    """
     counted = evidence.counting_failures
     return counted is not None and counted < -(evidence.margin or 0.0)

@@ -1,8 +1,10 @@
-"""One conversation, three wires: bodies and replies of OpenAI chat, OpenAI Responses and Anthropic messages, turned into each other.
+"""One conversation, three wires: bodies and replies of OpenAI chat, OpenAI Responses and Anthropic messages, turned
+into each other.
 
-The form in the middle is OpenAI's chat message (`role`, `content` text or parts or null, `tool_calls`, `tool_call_id`), with thinking in
-`reasoning_content`. What a wire cannot say (signed thinking, cache marks, server tools) is lost on the way to another wire and only there:
-a body of its own wire is never taken apart. Pure functions; odd values are passed over, never raised upon.
+The form in the middle is OpenAI's chat message (`role`, `content` text or parts or null, `tool_calls`, `tool_call_id`),
+with thinking in `reasoning_content`. What a wire cannot say (signed thinking, cache marks, server tools) is lost on the
+way to another wire and only there: a body of its own wire is never taken apart. Pure functions; odd values are passed
+over, never raised upon.
 """
 
 from context_bench.wire.conversation.providers import (

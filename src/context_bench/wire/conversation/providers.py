@@ -20,7 +20,9 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 
 @dataclass(slots=True)
 class Chat:
-    """A request in the middle form. `params`: sampling settings and the like, by their OpenAI chat names; `tools` in chat form."""
+    """A request in the middle form. `params`: sampling settings and the like, by their OpenAI chat names; `tools` in
+    chat form.
+    """
 
     messages: list[ChatMessage] = field(default_factory=list)
     model: str | None = None
@@ -38,7 +40,9 @@ def message_text(message: Mapping[str, Any]) -> str:
 
 
 def tool_calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of an assistant message: `{"id", "name", "arguments"}` with `arguments` as JSON text (of custom tools: their text)."""
+    """The calls of an assistant message: `{"id", "name", "arguments"}` with `arguments` as JSON text (of custom tools:
+    their text).
+    """
     found = []
     for call in list_of(message.get("tool_calls")):
         if isinstance(call, Mapping):
@@ -139,7 +143,9 @@ SHARED_PARAMS = ("temperature", "top_p", "stream")
 
 
 def tools_used(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
-    """Chat tool definitions that fit the calls made, for recordings that keep none: names and argument names as seen, nothing required."""
+    """Chat tool definitions that fit the calls made, for recordings that keep none: names and argument names as seen,
+    nothing required.
+    """
     seen: dict[str, set[str]] = {}
     for message in messages:
         for call in tool_calls_of(message):

@@ -1,7 +1,8 @@
-"""What a compressor kept of a text, what it lost and what it made up, without any model: atoms, fragments, lines, words.
+"""Fidelity of a compressor to a text, without any model: kept, lost and invented atoms, fragments, lines, words.
 
-`fidelity(original, compressed)` measures one pair, `summarise(pairs)` many. All shares are in [0, 1]; what cannot be told is `None`.
-Three words for the size, never "ratio" alone: keep = tokens after / before, removal = 1 - keep, fold = before / after.
+`fidelity(original, compressed)` measures one pair, `summarise(pairs)` many. All shares are in [0, 1]; what cannot be
+told is `None`. Three words for the size, never "ratio" alone: keep = tokens after / before, removal = 1 - keep, fold =
+before / after.
 """
 
 from context_bench.wire.fidelity.findings import Fidelity, Fragments, LostAtom, NearMiss, Tally, fragments, line_order

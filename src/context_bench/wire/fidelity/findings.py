@@ -1,4 +1,5 @@
-"""Findings on one pair of texts: counts of atoms, the lost and the invented ones, and the share taken from the original.
+"""Findings on one pair of texts: counts of atoms, the lost and the invented ones, and the share taken from the
+original.
 
 Extracts are runs of tokens and whole lines that stand in the original as they are, and their order.
 """
@@ -17,10 +18,10 @@ _TOKEN = re.compile(r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf90
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """How extractive a text is, and the `lengths` of its runs of tokens that stand in the original too.
+    """Extractiveness of a text, and the `lengths` of its runs of tokens that stand in the original too.
 
-    `coverage`: share of its tokens in such runs; `density`: mean length of the run a token stands in (Grusky et al. 2018);
-    `fold` = tokens of the original per token. `None`: nothing to tell of, the text is empty.
+    `coverage`: share of its tokens in such runs; `density`: mean length of the run a token stands in (Grusky et al.
+    2018); `fold` = tokens of the original per token. `None`: nothing to tell of, the text is empty.
     """
 
     coverage: float | None = None
@@ -30,9 +31,11 @@ class Fragments:
 
 
 def fragments(original: str | Sequence[Any], compressed: str | Sequence[Any]) -> Fragments:
-    """Greedy longest runs of tokens that the compressed text shares with the original, from left to right. Linear in both texts.
+    """Greedy longest runs of tokens that the compressed text shares with the original, from left to right. Linear in
+    both texts.
 
-    Texts are taken apart into words, punctuation marks and Chinese characters, in lower case; sequences are taken as they are.
+    Texts are taken apart into words, punctuation marks and Chinese characters, in lower case; sequences are taken as
+    they are.
     """
     source = _TOKEN.findall(original.lower()) if isinstance(original, str) else list(original)
     made = _TOKEN.findall(compressed.lower()) if isinstance(compressed, str) else list(compressed)
@@ -120,7 +123,9 @@ def _automaton(source: list[Any]) -> list[dict[Any, int]]:
 
 
 def line_order(original: str, compressed: str) -> tuple[float | None, float | None]:
-    """(verbatim_lines, order): share of the lines that are lines of the original, and Kendall's tau-b of where those stand."""
+    """(verbatim_lines, order): share of the lines that are lines of the original, and Kendall's tau-b of where those
+    stand.
+    """
     places: dict[str, deque[int]] = {}
     for place, line in enumerate(original.splitlines()):
         places.setdefault(line.strip(), deque()).append(place)
@@ -200,7 +205,7 @@ class NearMiss:
 
 @dataclass(slots=True)
 class Fidelity:
-    """What happened to one text. `words`: script → (damaged, all); `fabricated`: kind → (made up, all)."""
+    """Findings on one text. `words`: script → (damaged, all); `fabricated`: kind → (made up, all)."""
 
     kinds: dict[str, Tally] = field(default_factory=dict)
     roles: dict[str, Tally] = field(default_factory=dict)

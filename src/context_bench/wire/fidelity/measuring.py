@@ -65,9 +65,11 @@ def script_of(text: str) -> str:
 
 
 def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
-    """Script → (words of the compressed text that the original does not have, words). Numbers in another format are not damaged.
+    """Script → (words of the compressed text that the original does not have, words). Numbers in another format are not
+    damaged.
 
-    In Chinese and Japanese a "word" is two neighbouring characters: characters that were dropped one by one, or broken, show.
+    In Chinese and Japanese a "word" is two neighbouring characters: characters that were dropped one by one, or broken,
+    show.
     """
     known = {word for _, word in words(original)}
     said = list(words(compressed))
@@ -84,7 +86,9 @@ _PHRASES = frozenset({"quote", "constraint", "command", "error", "date_time"})  
 
 
 class Survivors:
-    """Answers whether an atom is in a text: letter for letter, or after case and punctuation, or (numbers) key and value both."""
+    """Answers whether an atom is in a text: letter for letter, or after case and punctuation, or (numbers) key and
+    value both.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -95,7 +99,7 @@ class Survivors:
         self._numbers: set[str] | None = None
 
     def holds(self, kind: str, atom: str) -> bool:
-        """Whether the atom is still there."""
+        """True if the atom is still there."""
         if atom in self.kinds.get(kind, ()) or (atom in self._text and self._verbatim(atom)):
             return True
         if kind == "number":
@@ -137,7 +141,7 @@ class Survivors:
 
 
 def _joins(one: str, other: str) -> bool:
-    """Whether two neighbours make one word or number."""
+    """True if two neighbours make one word or number."""
     if not other or one >= "\u2e80" or other >= "\u2e80" or (one.isdigit() and other.isalpha()):
         return False
     return (one.isalnum() or one == "_") and (other.isalnum() or other == "_")
@@ -163,9 +167,9 @@ def fidelity(
 ) -> Fidelity:
     """Measure one pair of texts, or of lists of chat messages.
 
-    `retrievable`: markers as they stand in the compressed text → the text that asking for them brings back. `answers`: gold answers to
-    the question the context is for; `evidence`: its supporting sentences. Messages that end both lists alike were not compressed: their
-    atoms are not counted, unless nothing else is there.
+    `retrievable`: markers as they stand in the compressed text → the text that asking for them brings back. `answers`:
+    gold answers to the question the context is for; `evidence`: its supporting sentences. Messages that end both lists
+    alike were not compressed: their atoms are not counted, unless nothing else is there.
     """
     before, after = _spoken(original), _spoken(compressed)
     whole, made = "\n".join(text for _, text in before), "\n".join(text for _, text in after)
@@ -285,7 +289,9 @@ IDLE = 0.01  # a removal below this is none
 
 @dataclass(slots=True)
 class Summary:
-    """Many pairs together: tallies pooled over all atoms, shares of pairs, and `metrics`, the flat form that a gate reads."""
+    """Many pairs together: tallies pooled over all atoms, shares of pairs, and `metrics`, the flat form that a gate
+    reads.
+    """
 
     pairs: int = 0
     kinds: dict[str, Tally] = field(default_factory=dict)
@@ -299,11 +305,13 @@ class Summary:
 
 
 def summarise(found: Iterable[Fidelity], *, examples: int = 20) -> Summary:
-    """Pool pairs. `lost`, `near_misses` and `invented` hold at most `examples` each. Metrics that nothing tells of are left out.
+    """Pool pairs. `lost`, `near_misses` and `invented` hold at most `examples` each. Metrics that nothing tells of are
+    left out.
 
-    `retained`, `recoverable`, `lost`: shares of all atoms (also `retained.KIND`); `macro`: mean over kinds with at least five atoms;
-    `word_damage` (also `.SCRIPT`): share of words; `coverage`, `density`, `verbatim_lines`, `order`: means over pairs; `keep`, `removal`,
-    `fold`: of all tokens, `mean_keep`: mean over pairs; `expansion_share`, `unchanged_share`: pairs that grew, pairs that lost < 1 %.
+    `retained`, `recoverable`, `lost`: shares of all atoms (also `retained.KIND`); `macro`: mean over kinds with at
+    least five atoms; `word_damage` (also `.SCRIPT`): share of words; `coverage`, `density`, `verbatim_lines`, `order`:
+    means over pairs; `keep`, `removal`, `fold`: of all tokens, `mean_keep`: mean over pairs; `expansion_share`,
+    `unchanged_share`: pairs that grew, pairs that lost < 1 %.
     """
     total = Summary()
     pool = _Pool()

@@ -27,7 +27,9 @@ from context_bench.wire.violations.parts import (
 
 
 def mark_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Where the prefix may be cached, and for how long. A mark stands on a message's last part or on one counted from its start."""
+    """Changes of cache marks: the places where the prefix may be cached, and the times. A mark stands on a message's
+    last part or on one counted from its start.
+    """
     back = {j: i for i, j in pairs.items()}
     before = dict(_marks_of(sent, {i: i for i in range(len(sent.messages))}))
     after = dict(_marks_of(received, back))
@@ -169,7 +171,7 @@ def _change(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def _choice(params: Mapping[str, Any], request: WireRequest) -> str:
-    """What `tool_choice` comes to: left out, it is `auto` where there are tools and `none` where there are none."""
+    """Effective `tool_choice`: left out, it is `auto` where there are tools and `none` where there are none."""
     given = params.get("tool_choice")
     if given is None:
         given = "auto" if request.tools else "none"
@@ -203,7 +205,7 @@ def _items(value: str | None) -> set[str]:
 
 
 def wire_violations(sent: Sequence[Mapping[str, Any]], received: Sequence[Mapping[str, Any]]) -> list[Violation]:
-    """What was done to a list of OpenAI chat messages, apart from shortening texts. `[]`: nothing."""
+    """Violations in a list of OpenAI chat messages, apart from shortening texts. `[]`: nothing."""
     return compare_requests(WireRequest("openai-chat", None, _read(sent)), WireRequest("openai-chat", None, _read(received)))
 
 
@@ -216,7 +218,9 @@ def compare_requests(
     sent_raw: bytes | None = None,
     received_raw: bytes | None = None,
 ) -> list[Violation]:
-    """What was done to a request, apart from shortening texts. Headers and raw bodies are compared where both sides are given."""
+    """Violations of a request, apart from shortening texts. Headers and raw bodies are compared where both sides are
+    given.
+    """
     pairs = align(sent.messages, received.messages)
     found = [*role_changes(sent, received, pairs), *order_changes(sent, received, pairs), *question_changes(sent, received, pairs)]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
@@ -234,7 +238,7 @@ def compare_requests(
 
 
 def reserialised(sent: bytes, received: bytes) -> bool:
-    """Whether two bodies say the same and are not the same bytes; a null field says as much as none."""
+    """True if two bodies say the same and are not the same bytes; a null field says as much as none."""
     if sent == received:
         return False
     try:
@@ -270,16 +274,19 @@ def _text(value: Any) -> str | None:
 
 
 def closest(sent: WireRequest, received: Sequence[WireRequest]) -> int:
-    """Which of the requests that arrived is the one sent, and not a proxy's own: most of its texts, then most messages, then the last."""
+    """Place of the request sent among those that arrived, some a proxy's own: most of its texts, then most messages,
+    then the last.
+    """
     texts = {message.text for message in sent.messages}
     likeness = [(sum(message.text in texts for message in one.messages), len(one.messages)) for one in received]
     return max(range(len(received)), key=lambda place: (*likeness[place], place))
 
 
 def repeated_requests(received: Sequence[tuple[bytes, int | None]]) -> list[Violation]:
-    """What arrived more than once for one request of the client: (body, the provider's status) in order of arrival.
+    """Repeats of one request of the client: (body, the provider's status) in order of arrival.
 
-    `retry` after a failed attempt (429, 5xx, no answer), else `duplicate`. Bodies that mean something else are calls of the proxy's own.
+    `retry` after a failed attempt (429, 5xx, no answer), else `duplicate`. Bodies that mean something else are calls of
+    the proxy's own.
     """
     found: list[Violation] = []
     earlier: dict[str, int | None] = {}
@@ -312,7 +319,9 @@ def silent_truncation(billed: int | None, counted: int, *, exact: bool) -> Viola
 
 
 def ended_twice(told: Mapping[str, Any], provider: Mapping[str, Any]) -> Violation | None:
-    """The violation if a stream went on after its end where the provider's own did not, by what two taps noted of the reply."""
+    """The violation if a stream went on after its end where the provider's own did not, by what two taps noted of the
+    reply.
+    """
     after = told.get("after_done")
     if not isinstance(after, Mapping) or provider.get("after_done"):
         return None

@@ -1,7 +1,7 @@
 """Kinds of violations, and the changes to blocks that are not a proxy's to touch.
 
-Blocks: signed thinking, reasoning items, calls of the provider's own tools; images, files and sound, each a thing of its
-own, however it is wrapped; tool calls, their results and arguments, and the definitions of tools.
+Blocks: signed thinking, reasoning items, calls of the provider's own tools; images, files and sound, each a thing of
+its own, however it is wrapped; tool calls, their results and arguments, and the definitions of tools.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ KINDS: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that was done to a request. `kind`: see this package's table; `detail`: a phrase for people without the request's texts.
+    """One thing that was done to a request. `kind`: see this package's table; `detail`: a phrase for people without the
+    request's texts.
 
-    `index`: the place of the message, counted from 0 in the request as sent (for what only the received one has: in that one). `name`: the
-    tool, where it is about one.
+    `index`: the place of the message, counted from 0 in the request as sent (for what only the received one has: in
+    that one). `name`: the tool, where it is about one.
     """
 
     kind: str
@@ -71,12 +72,13 @@ class Violation:
 
 #: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do.
 NOTES = frozenset({"tool_annotation_changed"})
-#: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was split.
+#: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was
+#: split.
 SUMS: dict[str, tuple[str, ...]] = {"tool_schema_changed": ("tool_added", "tool_removed", "tool_meaning_changed")}
 
 
 def total(counts: Mapping[str, int]) -> int:
-    """How often something was done that is a violation: all kinds but those of `NOTES`."""
+    """Number of violations: all kinds but those of `NOTES`."""
     return sum(times for kind, times in counts.items() if kind not in NOTES)
 
 
@@ -124,7 +126,7 @@ _Wanted = Callable[[Part], bool]
 
 
 def last_user(request: WireRequest) -> int | None:
-    """Where the last user message with a text stands."""
+    """Index of the last user message with a text."""
     return max((i for i, message in enumerate(request.messages) if message.role == "user" and message.text.strip()), default=None)
 
 
@@ -138,7 +140,9 @@ def _kind(part: Part) -> str:
 
 
 def _blocks(message: WireMessage, wanted: _Wanted) -> list[str]:
-    """The canonical form of a message's blocks of some sort, each once (one raw item may have given several parts), marks left out."""
+    """The canonical form of a message's blocks of some sort, each once (one raw item may have given several parts),
+    marks left out.
+    """
     found: dict[int, str] = {}
     for part in message.parts:
         if wanted(part):
@@ -147,7 +151,9 @@ def _blocks(message: WireMessage, wanted: _Wanted) -> list[str]:
 
 
 def _meaning(raw: Mapping[str, Any]) -> str:
-    """A block without what says nothing: marks, null fields, and the empty content of a reasoning item that has none to show."""
+    """A block without what says nothing: marks, null fields, and the empty content of a reasoning item that has none to
+    show.
+    """
     told = {key: value for key, value in without_nulls(raw).items() if key != "cache_control"}
     if told.get("type") == "reasoning" and told.get("content") == []:
         del told["content"]
@@ -184,7 +190,9 @@ def reasoning_losses(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
 
 
 def _lost(sent: WireRequest, received: WireRequest, pairs: Pairs, wanted: _Wanted) -> Iterator[int]:
-    """Where blocks of some sort stood that arrived nowhere, though what the model said or did because of them did."""
+    """Messages whose blocks of some sort arrived nowhere, though the model's words or actions that followed from them
+    did.
+    """
     there = {block for message in received.messages for block in _blocks(message, wanted)}
     for i, message in enumerate(sent.messages):
         missing = [block for block in _blocks(message, wanted) if block not in there]
@@ -244,7 +252,9 @@ def _media_of(request: WireRequest) -> Iterator[tuple[int, str]]:
 
 
 def _content(raw: Mapping[str, Any]) -> str:
-    """The identity of a medium: its bytes if they are in the request, else its address; how they are wrapped does not count."""
+    """The identity of a medium: its bytes if they are in the request, else its address; how they are wrapped does not
+    count.
+    """
     for value in _strings(raw):
         data = value.partition(",")[2] if value.startswith("data:") else value
         if len(data) >= 16 and not value.startswith(("http:", "https:")):
@@ -351,7 +361,7 @@ def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Vio
 
 
 def names_of(tools: Sequence[Any]) -> list[str]:
-    """What tools are called, of whatever wire."""
+    """Names of tools, of whatever wire."""
     return [name for name, _ in _by_name(tools).values()]
 
 
@@ -370,7 +380,8 @@ def _by_name(tools: Sequence[Any]) -> dict[str, tuple[str, Any]]:
     return found
 
 
-#: What a tool or a schema tells its reader and what checks nothing: by JSON Schema's own list, and the examples that a tool may have.
+#: What a tool or a schema tells its reader and what checks nothing: by JSON Schema's own list, and the examples that a
+#: tool may have.
 _ANNOTATIONS = frozenset(
     [
         "$comment",
@@ -392,7 +403,9 @@ _UNLIMITED: dict[str, tuple[Any, ...]] = {"required": ([],), "properties": ({},)
 
 
 def _bare(schema: Any, names: bool = False) -> Any:
-    """A tool without words for its reader. `names`: the keys are names of properties, so that one called `description` stays."""
+    """A tool without words for its reader. `names`: the keys are names of properties, so that one called `description`
+    stays.
+    """
     if not isinstance(schema, Mapping):
         return [_bare(item) for item in schema] if isinstance(schema, list) else schema
     if names:
