@@ -272,7 +272,7 @@ def _answered(pieces: list[bytes]) -> tuple[Any, ...]:
     made.connection_lost(None)
     try:
         return response.status, dict(response.headers), _run(response.read(2**24))
-    except errors.Trouble as error:
+    except errors.TransportError as error:
         return (type(error).__name__,)
 
 

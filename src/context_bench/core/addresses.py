@@ -5,18 +5,20 @@ Servers answer programs of this machine. They refuse web pages, whatever name a 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ipaddress
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST_PORT, port, whole
 
 #: The form that a refused URL should have had.
 EXPECTED = "http://HOST[:PORT][/PATH] or https://…, with a port from 1 to 65535, and an IPv6 address in brackets: http://[::1]:8080"
+_VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 _UNSENDABLE = re.compile(r"[\x00-\x20\x7f]")
 _LONGEST = 120  # characters of a URL that are shown
 
@@ -36,6 +38,32 @@ def listening_port(given: int, where: str) -> int:
     if whole(given) != 0 and port(given) is None:
         raise BadInput(f"{where} {shown(str(given))!r} is no port; expected a number from 0 (any free one) to {MOST_PORT}")
     return given
+
+
+def endpoint(base: str, path: str) -> str:
+    """The URL to call: `path` (`/v1/…`) under `base`.
+
+    A base that holds a version (`/v1`, `/v1beta/openai`) gets no second one; the whole endpoint is taken as it is; a
+    query stays.
+    """
+    parts = urlsplit(base)
+    prefix = parts.path.rstrip("/")
+    bare = path.removeprefix("/v1")
+    if prefix.endswith(bare):
+        whole = prefix
+    else:
+        whole = prefix + (bare if _VERSIONED.search(prefix) else path)
+    return urlunsplit((parts.scheme, parts.netloc, whole, parts.query, ""))
+
+
+def login_apart(url: str, where: str) -> tuple[str, str | None]:
+    """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
+    parts = urlsplit(base_url(url, where))
+    bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+    if parts.username is None and parts.password is None:
+        return bare, None
+    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return bare, f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
 @lru_cache(maxsize=256)

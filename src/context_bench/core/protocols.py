@@ -102,7 +102,7 @@ class Compressor(Protocol):
 
 
 @runtime_checkable
-class Told(Protocol):
+class Fingerprinted(Protocol):
     """Examples that can be known again without being read: equal `told()`, equal examples in equal order.
 
     Their iterator may have `skip(count) -> int`: pass over so many, and say how many there were.

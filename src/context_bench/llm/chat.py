@@ -7,16 +7,14 @@ for a slot, for money or before a retry is kept apart in `Call.waited`.
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-from context_bench.core import addresses
+from context_bench.core.addresses import endpoint as endpoint
+from context_bench.core.addresses import login_apart
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
@@ -25,21 +23,19 @@ from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
-from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure, RetryPolicy, quotas_told
-from context_bench.llm.limits import Limiter, Outcome, Quota
+from context_bench.llm.limits import Limiter, Quota, RequestEnd
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.llm.redact import MASK, bare_url, secrets_in
+from context_bench.llm.redact import bare_url, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
-from context_bench.llm.spend import Tallies, Tally
-from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
+from context_bench.llm.spend import TokenCount, TokenCounts
+from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
 from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import count_request, counted_texts, exactly
 
-_VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
 #: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in
 #: it.
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
@@ -126,7 +122,7 @@ class ChatClient:
         clock: Clock = SYSTEM_CLOCK,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._base, basic = _checked_base(base_url)
+        self._base, basic = login_apart(base_url, "base URL")
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
@@ -135,7 +131,7 @@ class ChatClient:
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[bytes, list[str]]] = {}
-        self._tallies = Tallies()
+        self._tallies = TokenCounts()
         self._transport: Transport | None = None  # of the loop on which this client was used last
 
     async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
@@ -154,7 +150,7 @@ class ChatClient:
         while True:
             result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
             if isinstance(result, Reply):
-                return _unquoted(result, sending.secrets)
+                return without_secrets(result, sending.secrets)
             if not result.again or attempt > self._retries(result, ledger):
                 raise result.error
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
@@ -184,7 +180,7 @@ class ChatClient:
         """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody
         would find it.
         """
-        return self.__dict__ | {"_heads": {}, "_tallies": Tallies(), "_transport": None}
+        return self.__dict__ | {"_heads": {}, "_tallies": TokenCounts(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -312,7 +308,7 @@ class ChatClient:
             result = await self._post(transport, sending, call, start, _positive(limit))
         except TooLarge as error:
             result = Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
-        except (TimeoutError, Trouble) as error:
+        except (TimeoutError, TransportError) as error:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
@@ -396,7 +392,7 @@ class _Sending:
     data: bytes
     model: str
     secrets: list[str]
-    tally: Tally | None = None
+    tally: TokenCount | None = None
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
@@ -415,37 +411,11 @@ class _Sending:
         return len(self.data) // 4 if self.sent_tokens is None else self.sent_tokens
 
 
-def endpoint(base: str, path: str) -> str:
-    """The URL to call: `path` (`/v1/…`) under `base`.
-
-    A base that holds a version (`/v1`, `/v1beta/openai`) gets no second one; the whole endpoint is taken as it is; a
-    query stays.
-    """
-    parts = urlsplit(base)
-    prefix = parts.path.rstrip("/")
-    bare = path.removeprefix("/v1")
-    if prefix.endswith(bare):
-        whole = prefix
-    else:
-        whole = prefix + (bare if _VERSIONED.search(prefix) else path)
-    return urlunsplit((parts.scheme, parts.netloc, whole, parts.query, ""))
-
-
 @lru_cache(maxsize=256)
 def _addresses(base: str, path: str) -> tuple[Address, str]:
     """The address to call, and its URL for people."""
     url = endpoint(base, path)
     return address_of(url), bare_url(url)
-
-
-def _checked_base(base_url: str) -> tuple[str, str | None]:
-    """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    parts = urlsplit(addresses.base_url(base_url, "base URL"))
-    url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
-    if parts.username is None and parts.password is None:
-        return url, None
-    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return url, f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
 def _checked_key(key: str | None) -> str | None:
@@ -478,7 +448,7 @@ async def _take_leave(response: Response, reader: StreamReader) -> None:
     the caller.
     """
     size = 0
-    with suppress(TimeoutError, Trouble):
+    with suppress(TimeoutError, TransportError):
         async with asyncio.timeout(_CLOSING_SECONDS):
             while size < _MOST_AFTER and (chunk := await response.piece()):
                 reader.feed(chunk)
@@ -495,29 +465,12 @@ def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
 
-def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
+def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
     if isinstance(result, Reply):
-        return Outcome.CLEAN if attempt == 1 else Outcome.NEUTRAL
+        return RequestEnd.CLEAN if attempt == 1 else RequestEnd.NEUTRAL
     if result is not None and result.limited:
-        return Outcome.LIMITED
-    return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
-
-
-@lru_cache(maxsize=64)
-def _hiding(secrets: tuple[str, ...]) -> Masker:
-    return Masker(secrets, MASK)
-
-
-def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
-    """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
-    hide = _hiding(tuple(secrets))
-    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
-    for call in reply.tool_calls:
-        if isinstance(call.get("arguments"), str):
-            call["arguments"] = hide.text(call["arguments"])
-    if reply.after_done is not None:
-        reply.after_done["text"] = hide.text(reply.after_done["text"])
-    return reply
+        return RequestEnd.LIMITED
+    return RequestEnd.TROUBLED if result is not None and result.again else RequestEnd.NEUTRAL
 
 
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:

@@ -68,14 +68,14 @@ _LONG = 120  # words; a paragraph beyond this is not a question alone
 _LAST_SENTENCE = re.compile(r"(?:(?<=[.!?])\s+|\n\s*)(?=\S[^\n]*\Z)")
 
 
-class Asked(NamedTuple):
+class ContextAndQuestion(NamedTuple):
     """Question of a request, and its text."""
 
     context: str
     question: str
 
 
-def question_of(request: WireRequest) -> Asked:
+def question_of(request: WireRequest) -> ContextAndQuestion:
     """Context and question of a request, by the rule above; both may be empty."""
     texts = [(message.role, message.text.strip()) for message in request.messages]
     users = [i for i, (role, text) in enumerate(texts) if role == "user" and text]
@@ -87,10 +87,10 @@ def question_of(request: WireRequest) -> Asked:
     if users:
         paragraphs = _BLANK.split(texts[users[-1]][1])
         return _taken(texts, users[-1], paragraphs, len(paragraphs) - 1)
-    return Asked("\n\n".join(text for _, text in texts if text), "")
+    return ContextAndQuestion("\n\n".join(text for _, text in texts if text), "")
 
 
-def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at: int) -> Asked:
+def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at: int) -> ContextAndQuestion:
     """The question out of its paragraph, and what is left."""
     question, rest = paragraphs[at].strip(), ""
     if len(question.split()) > _LONG:
@@ -98,7 +98,9 @@ def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at
     others = [*paragraphs[:at], rest, *paragraphs[at + 1 :]]
     left = "\n\n".join(paragraph for paragraph in others if paragraph.strip())
     context = [left if i == message else text for i, (_, text) in enumerate(texts)]
-    return Asked("\n\n".join(text for text in context if text), _LABEL.sub("", question, count=1) if _LABEL.match(question) else question)
+    return ContextAndQuestion(
+        "\n\n".join(text for text in context if text), _LABEL.sub("", question, count=1) if _LABEL.match(question) else question
+    )
 
 
 def _last_sentence(paragraph: str) -> tuple[str, str]:
@@ -108,13 +110,13 @@ def _last_sentence(paragraph: str) -> tuple[str, str]:
     return paragraph[: cuts[-1].start()].rstrip(), paragraph[cuts[-1].end() :]
 
 
-def prompt_tail(asked: Asked) -> str:
+def prompt_tail(asked: ContextAndQuestion) -> str:
     """The prompt after the worked examples: the text (if there is any), the question, and the place for the answer."""
     text = f"Text: {asked.context}\n\n" if asked.context else ""
     return f"{text}Question: {' '.join(asked.question.split())}\nAnswer:"
 
 
-def prompt_parts(request: WireRequest, asked: Asked) -> list[str]:
+def prompt_parts(request: WireRequest, asked: ContextAndQuestion) -> list[str]:
     """Beginning of `prompt_tail(asked)`, cut where requests part: after the system prompt, and after the text."""
     if not asked.context:
         return []
@@ -155,9 +157,9 @@ class Embedded:
 
     `gguf`: model file (default: $CONTEXT_BENCH_GGUF, else the bundled one, which must have been fetched). `style`:
     `qa-few-shot` puts two worked examples, the text and the question to the model and takes the first line of what
-    follows (`llm.fewshot` says what is text and what question); `chat` uses the model's own chat template. `instances`:
-    copies of the model, each on a thread of its own, so that so many requests are answered at once (about 0.35 GB
-    each); answers do not depend on which one gives them.
+    follows (the head of this module says what is text and what question); `chat` uses the model's own chat template.
+    `instances`: copies of the model, each on a thread of its own, so that so many requests are answered at once (about
+    0.35 GB each); answers do not depend on which one gives them.
 
     Caching: the slot is taken back to the worked examples, which are the same for every request, before each one. So
     nothing that a client sent is ever answered from the cache, not even the same context twice in a row, and latencies
@@ -194,7 +196,7 @@ class Embedded:
         self._instances, self._threads, self._keep = max(1, instances), max(1, threads), keep
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._lanes: list[_Lane] = []
+        self._lanes: list[_Instance] = []
         self._of_thread = threading.local()
         self._embedder: Embedder | None = None
 
@@ -259,12 +261,12 @@ class Embedded:
                 self._pool = ThreadPoolExecutor(self._instances, thread_name_prefix="embedded")
             return self._pool
 
-    def _lane(self, text: str) -> _Lane:
+    def _lane(self, text: str) -> _Instance:
         """The instance that has the text, else an idle one, of these the one that loses least; one more waits there
         (event loop only).
         """
         if not self._lanes:
-            self._lanes = [_Lane(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
+            self._lanes = [_Instance(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
         chosen = min(self._lanes, key=lambda lane: (lane.text != text, lane.waiting, len(lane.text)))
         chosen.text = text
         chosen.waiting += 1
@@ -318,7 +320,7 @@ class Embedded:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Instance:
     """A thread with an instance of its own, and the text that the last request which went there was about."""
 
     pool: ThreadPoolExecutor

@@ -121,7 +121,7 @@ class Pace:
         self._free[kind] = max(self._free[kind], free)
 
 
-class Outcome(Enum):
+class RequestEnd(Enum):
     """End of a request, as far as its account's capacity is concerned."""
 
     CLEAN = "clean"  # answered at the first attempt
@@ -136,7 +136,7 @@ class Limiter(Protocol):
     async def acquire(self, tokens: int = 0) -> int:
         """Wait until a request of so many tokens may be sent; returns how many are under way then, this one included."""
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used
         beyond those told to `acquire`; `quotas`: what the reply's headers say is left.
         """
@@ -283,10 +283,10 @@ class FixedLimiter(_Slots):
     def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK, pace: Pace | None = None) -> None:
         super().__init__(max(1, limit), clock, pace)
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back; a pause that the provider asked for holds for everybody."""
         with self._lock:
-            if outcome is Outcome.LIMITED and self._clock.monotonic() >= self._paused_until:
+            if outcome is RequestEnd.LIMITED and self._clock.monotonic() >= self._paused_until:
                 self._note(f"refused for quota, {pause:.3g} s pause")
             self._landed(pause, tokens)
 
@@ -318,15 +318,15 @@ class AdaptiveLimiter(_Slots):
         self._clean, self._peak, self._cut_before = 0, 0, False
         self._next_cut = -math.inf
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back and learn from how the request ended and from what is left of the quotas."""
         scarce = self.pace.told(quotas) if quotas else None
         with self._lock:
-            if outcome is Outcome.LIMITED:
+            if outcome is RequestEnd.LIMITED:
                 self._cut(pause)
-            elif outcome is Outcome.TROUBLED or scarce:
+            elif outcome is RequestEnd.TROUBLED or scarce:
                 self._clean, self._peak = 0, 0
-            elif outcome is Outcome.CLEAN:
+            elif outcome is RequestEnd.CLEAN:
                 self._grow()
             if scarce:
                 self._note(scarce)

@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, money
 from context_bench.core.records import Usage
-from context_bench.llm.folders import cache_folder
+from context_bench.llm.paths import cache_folder
 from context_bench.wire.cache import CacheProfile
 
 MOST = 200  # models in a file

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value, secrets_in_variable
+
+if TYPE_CHECKING:
+    from context_bench.wire.apis.shared import Reply
 
 _NAMED: set[str] = set()
 _GIVEN: dict[str, set[str]] = {}  # by option: keys that were typed, and need be in no variable
@@ -167,3 +171,20 @@ def _mask(text: str, secret: str) -> str:
         kept.append(MASK)
         at = end
     return "".join(kept)
+
+
+@lru_cache(maxsize=64)
+def _hiding(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets, MASK)
+
+
+def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
+    """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
+    hide = _hiding(tuple(secrets))
+    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
+    for call in reply.tool_calls:
+        if isinstance(call.get("arguments"), str):
+            call["arguments"] = hide.text(call["arguments"])
+    if reply.after_done is not None:
+        reply.after_done["text"] = hide.text(reply.after_done["text"])
+    return reply

@@ -87,7 +87,7 @@ _DEFAULT = "I do not know."
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KeyedAnswer:
     """One entry of the answer key, white space already squeezed."""
 
     question: str
@@ -285,12 +285,12 @@ def _numbers(value: Any) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
-def _known(key: Any) -> Iterable[Known]:
+def _known(key: Any) -> Iterable[KeyedAnswer]:
     entries = [{"question": question, **_entry(entry)} for question, entry in key.items()] if isinstance(key, Mapping) else key
     for entry in entries:
         evidence = entry.get("evidence", [])
         texts = [evidence] if isinstance(evidence, str) else evidence
-        yield Known(squeeze(entry["question"]), entry["answer"], tuple(map(squeeze, texts)), entry.get("wrong"))
+        yield KeyedAnswer(squeeze(entry["question"]), entry["answer"], tuple(map(squeeze, texts)), entry.get("wrong"))
 
 
 def _entry(entry: Any) -> Any:

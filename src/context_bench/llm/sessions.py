@@ -20,7 +20,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, address_of, why
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, TransportError, Unusable, address_of, why
 from context_bench.llm.transport.errors import UNENDED
 from context_bench.llm.transport.pool import ended_by_peer
 
@@ -101,7 +101,7 @@ def of_aiohttp(error: Exception) -> Exception:
         return CannotConnect(words)
     if isinstance(error, aiohttp.ClientResponseError):
         return NotHttp(str(error.message))
-    return error if isinstance(error, TimeoutError | Trouble) else Broken(words or type(error).__name__)
+    return error if isinstance(error, TimeoutError | TransportError) else Broken(words or type(error).__name__)
 
 
 def _session(trust_env: bool) -> aiohttp.ClientSession:

@@ -89,7 +89,7 @@ def _exact(dollars: float) -> Fraction:
 _MUCH = 2**17
 
 
-class Tally:
+class TokenCount:
     """The tokens of one request."""
 
     __slots__ = ("_batch", "_texts", "_total")
@@ -124,11 +124,11 @@ class _Batch:
         self.loop, self.counter = loop, counter
         self.begun = False
         self.running: asyncio.Future[list[int]] | None = None
-        self._waiting: list[Tally] = []
+        self._waiting: list[TokenCount] = []
         self._texts: list[Sequence[str]] = []
 
-    def add(self, texts: Sequence[str]) -> Tally:
-        tally = Tally(self, texts)
+    def add(self, texts: Sequence[str]) -> TokenCount:
+        tally = TokenCount(self, texts)
         self._waiting.append(tally)
         self._texts.append(texts)
         return tally
@@ -152,13 +152,13 @@ class _Batch:
         self._waiting, self._texts = [], []
 
 
-class Tallies:
+class TokenCounts:
     """Puts the requests of one client into batches, whatever loops it is used on."""
 
     def __init__(self) -> None:
         self._batch: _Batch | None = None
 
-    def add(self, texts: Sequence[str], counter: TokenCounter) -> Tally:
+    def add(self, texts: Sequence[str], counter: TokenCounter) -> TokenCount:
         """Have the tokens of `texts` counted; the caller runs in an event loop."""
         loop = asyncio.get_running_loop()
         batch = self._batch

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import hash_file
-from context_bench.llm.folders import cache_folder as cache_folder
+from context_bench.llm.paths import cache_folder as cache_folder
 from context_bench.llm.redact import redact
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _check(path: Path, wanted: Weights) -> None:
 
 
 def fast_copy(path: Path, progress: Progress | None = None) -> Path:
-    """The bundled model in a form in which a CPU reads prompts about 1.6 times faster (`llm.gguf`); made once, 145 MB,
+    """The bundled model in a form in which a CPU reads prompts about 1.6 times faster; made once, 145 MB,
     beside it.
 
     If it cannot be kept (no space, read-only), `path` itself does as well, slower.

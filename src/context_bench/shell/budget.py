@@ -21,7 +21,7 @@ LINE = 8
 """Steps that a look at one line counts for."""
 
 
-class TooLarge(Exception):
+class BudgetSpent(Exception):
     """The command would cost more to read than it may: what it shows is unknown."""
 
 
@@ -59,14 +59,14 @@ class Budget:
         self.made -= characters + PIECE * pieces
         if self.made < 0:
             self.over = True
-            raise TooLarge
+            raise BudgetSpent
 
     def step(self, number: int) -> None:
         """Pay for a look at so many characters."""
         self.steps -= number
         if self.steps < 0:
             self.over = True
-            raise TooLarge
+            raise BudgetSpent
 
     def look(self, lines: int) -> None:
         """Pay for a look at so many lines."""

@@ -9,76 +9,76 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from context_bench.shell.call import Call, Result, parse_options
+from context_bench.shell.call import CommandCall, Result, parse_options
 from context_bench.shell.files import Files
 from context_bench.shell.git_commands import patched
-from context_bench.shell.model import UNKNOWN, Line, Some, Stop, Stream
+from context_bench.shell.model import UNKNOWN, FileLine, LineStream, ShellExit, UnknownLines
 
 if TYPE_CHECKING:
     from context_bench.shell.running import Shell
 
 
-def cd(shell: Shell, call: Call) -> Result:
+def cd(shell: Shell, call: CommandCall) -> Result:
     """Change directory; where the directory is not known to be there, paths are guesses from here on."""
     files = shell.files
     names = [arg for arg in call.args if arg not in ("--", "-P", "-L")]
     before, left = files.cwd, shell.left
     if names[:1] == ["-"]:
         files.cwd, shell.left = shell.left, before
-        return Stream([Some(None)]), 0 if files.cwd is not None else None
+        return LineStream([UnknownLines(None)]), 0 if files.cwd is not None else None
     shell.left = before
     status = files.cd(names[0] if names else "~")
     if status == 1:
         files.cwd, shell.left, files.doubt = before, left, True
-    return Stream(), status
+    return LineStream(), status
 
 
-def pushd(shell: Shell, call: Call) -> Result:
+def pushd(shell: Shell, call: CommandCall) -> Result:
     """Change directory, and keep the old one."""
     shell.stack.append(shell.files.cwd)
     _, status = cd(shell, call)
-    return Stream([Some(None)]), status
+    return LineStream([UnknownLines(None)]), status
 
 
-def popd(shell: Shell, call: Call) -> Result:
+def popd(shell: Shell, call: CommandCall) -> Result:
     """Go back to the directory kept last."""
     shell.files.cwd = shell.stack.pop() if shell.stack else None
-    return Stream([Some(None)]), 0
+    return LineStream([UnknownLines(None)]), 0
 
 
-def leave(shell: Shell, call: Call) -> Result:
+def leave(shell: Shell, call: CommandCall) -> Result:
     """End the shell (exit)."""
-    raise Stop(Stream())
+    raise ShellExit(LineStream())
 
 
-def evaluate(shell: Shell, call: Call) -> Result:
+def evaluate(shell: Shell, call: CommandCall) -> Result:
     """Run the arguments as a script (eval)."""
     shell.budget.make(sum(map(len, call.args)), 1)
     return shell.source(" ".join(call.args), call.stdin)
 
 
-def read(shell: Shell, call: Call) -> Result:
+def read(shell: Shell, call: CommandCall) -> Result:
     """Put a line of standard input into variables; which, nobody can tell."""
     for name in call.args:
         if name.isidentifier():
             shell.variables[name] = UNKNOWN
-    return Stream(), None
+    return LineStream(), None
 
 
 _MOST_FILES = 3000
 
 
-def rm(call: Call) -> Result:
+def rm(call: CommandCall) -> Result:
     """Files and all below directories are gone."""
     for name in call.args:
         path = None if name.startswith("-") else call.files.resolve(name)
         for below in (call.files.below(path) if call.files.tree is not None else [path]) if path else []:
             call.files.written[below] = None
             call.files.edits[below] = "gone"
-    return Stream(), 0 if any(arg.startswith("-") and "f" in arg for arg in call.args) else None
+    return LineStream(), 0 if any(arg.startswith("-") and "f" in arg for arg in call.args) else None
 
 
-def copy(call: Call) -> Result:
+def copy(call: CommandCall) -> Result:
     """cp, mv: one file to one place is followed; else what was there, or is no longer, is unknown."""
     files, moves = call.files, call.name == "mv"
     names = parse_options(call.args, "tS").rest
@@ -90,15 +90,15 @@ def copy(call: Call) -> Result:
             files.write(goal, files.read(origin, name))
             if moves:
                 files.write(name, None)
-            return Stream(), 0
+            return LineStream(), 0
     for name in names if moves else names[-1:]:
         path = files.resolve(name)
         for below in files.below(path)[:_MOST_FILES] if path is not None else []:
-            files.written[below] = Stream([Some(below)])
-    return Stream(), None
+            files.written[below] = LineStream([UnknownLines(below)])
+    return LineStream(), None
 
 
-def touch(call: Call) -> Result:
+def touch(call: CommandCall) -> Result:
     """A file that was not there is made; one that was keeps its text."""
     given = parse_options(call.args, "drt", "date reference time")
     made = not any(arg in ("-c", "--no-create") for arg in call.args)
@@ -107,14 +107,14 @@ def touch(call: Call) -> Result:
         if path and path not in call.files.written and call.files.is_file(path) is not True:
             call.files.edits[path] = "touched"
             if call.files.tree is not None:
-                call.files.written[path] = Stream()
-    return Stream(), 0
+                call.files.written[path] = LineStream()
+    return LineStream(), 0
 
 
-def patch(call: Call) -> Result:
+def patch(call: CommandCall) -> Result:
     """patch, apply_patch: what the patch on standard input or in an argument names is changed."""
     patched(call)
-    return Stream([Some(None)]), None
+    return LineStream([UnknownLines(None)]), None
 
 
 _QUIET = {
@@ -132,21 +132,21 @@ _OPENS = re.compile(r"open\(|read_text|readlines|readFile|linecache|getline|-[np
 _MOST_NAMES = 200
 
 
-def interpreter(call: Call) -> Result:
+def interpreter(call: CommandCall) -> Result:
     """python, node and the like: files their program names may be read."""
     call.files.budget.make(sum(map(len, call.args)), 1)
     text = " ".join(call.args)
     inline = any(arg in _INLINE for arg in call.args)
     if call.stdin is not None and (not call.args or call.args[-1] == "-"):
         inline = True
-        text += "\n".join(part.text or "" for part in call.stdin.parts if isinstance(part, Line))
+        text += "\n".join(part.text or "" for part in call.stdin.parts if isinstance(part, FileLine))
     call.files.budget.step(16 * len(text))
     named = named_files(call.files, text) if inline else []
     flowing = call.stdin.blurred().parts if call.stdin is not None else []
-    return Stream([*named, *flowing, Some(None)], ordered=False), None
+    return LineStream([*named, *flowing, UnknownLines(None)], ordered=False), None
 
 
-def perl(call: Call) -> Result:
+def perl(call: CommandCall) -> Result:
     """perl: with `-i` it changes the files in place."""
     if not any((found := _LETTERS.fullmatch(arg)) and "i" in found[1] for arg in call.args):
         return interpreter(call)
@@ -158,23 +158,23 @@ def perl(call: Call) -> Result:
             and call.files.is_file(path) is not False
             and (call.files.tree is not None or _NAME.fullmatch(arg))
         ):
-            call.files.write(arg, Stream([Some(path)]), in_place=True)
-    return Stream(), None
+            call.files.write(arg, LineStream([UnknownLines(path)]), in_place=True)
+    return LineStream(), None
 
 
-def other(call: Call) -> Result:
+def other(call: CommandCall) -> Result:
     """Any other command: files it is given may be shown."""
     if call.name in _QUIET_AND_WELL:
-        return Stream([Some(None)]), 0
+        return LineStream([UnknownLines(None)]), 0
     if call.name in _QUIET:
-        return Stream([Some(None)]), None
+        return LineStream([UnknownLines(None)]), None
     if re.fullmatch(r"python[\d.]*", call.name):
         return interpreter(call)
     paths = [path for arg in call.args if (path := call.files.resolve(arg)) and call.files.is_file(path)]
-    return Stream([*(Some(path, weak=True) for path in paths), Some(None)], ordered=False), None
+    return LineStream([*(UnknownLines(path, weak=True) for path in paths), UnknownLines(None)], ordered=False), None
 
 
-def named_files(files: Files, text: str) -> list[Some]:
+def named_files(files: Files, text: str) -> list[UnknownLines]:
     """Files of the repository that a text names."""
     names: list[str] = []
     for run in _RUN.finditer(text):
@@ -185,4 +185,4 @@ def named_files(files: Files, text: str) -> list[Some]:
     names = names[:_MOST_NAMES]
     paths = dict.fromkeys(path for name in names if (path := files.resolve(name)) and files.is_file(path))
     opens = _OPENS.search(text) is not None
-    return [Some(path, weak=not opens) for path in paths]
+    return [UnknownLines(path, weak=not opens) for path in paths]

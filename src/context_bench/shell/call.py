@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, Blur, Stream
+from context_bench.shell.model import UNKNOWN, LineStream, Unknown
 
 Status = int | None
-Result = tuple[Stream, Status]
+Result = tuple[LineStream, Status]
 """What a command shows, and its exit status (`None`: cannot be told)."""
 
 
 @dataclass
-class Call:
+class CommandCall:
     """One simple command about to run."""
 
     name: str
     args: list[str]
-    stdin: Stream | None
+    stdin: LineStream | None
     files: Files
 
-    def inputs(self, names: list[str]) -> tuple[list[tuple[str, Stream]], int]:
+    def inputs(self, names: list[str]) -> tuple[list[tuple[str, LineStream]], int]:
         """The named files that are there (or standard input, if none is named), and 1 if one is missing."""
         if not names:
-            return [("", self.stdin or Stream())], 0
+            return [("", self.stdin or LineStream())], 0
         found, status = [], 0
         for name in names:
-            stream = (self.stdin or Stream()) if name == "-" else self.files.open(name)
+            stream = (self.stdin or LineStream()) if name == "-" else self.files.open(name)
             if stream is not None and len(names) > 1:
                 self.files.budget.make(8 * len(stream.parts))
             if stream is None:
@@ -37,9 +37,9 @@ class Call:
         return found, status
 
 
-def joined(streams: list[tuple[str, Stream]]) -> Stream:
+def joined(streams: list[tuple[str, LineStream]]) -> LineStream:
     """All streams, one after the other."""
-    out = Stream()
+    out = LineStream()
     for _, stream in streams:
         out.extend(stream)
     return out
@@ -67,12 +67,12 @@ class Options:
         return [value for name, value in self.every if name in names]
 
     def number(self, *names: str) -> int | None:
-        """The value as a count; `Blur` if it is none."""
+        """The value as a count; `Unknown` if it is none."""
         value = self.get(*names)
         if value is None:
             return None
         if not value.isascii() or not value.isdigit() or len(value) > 9:
-            raise Blur
+            raise Unknown
         return int(value)
 
 
@@ -99,7 +99,7 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
             note(name, value)
         elif arg.startswith("-") and len(arg) > 1:
             if UNKNOWN in arg:
-                raise Blur
+                raise Unknown
             for place, letter in enumerate(arg[1:], 2):
                 if letter in valued:
                     value = arg[place:]
@@ -109,7 +109,7 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
                     break
                 note(letter, "")
         elif arg == UNKNOWN:
-            raise Blur
+            raise Unknown
         else:
             found.rest.append(arg)
             if stop_at_first:

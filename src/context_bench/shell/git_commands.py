@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from context_bench.shell import comparing, finding, search
-from context_bench.shell.call import Call, Result, parse_options
-from context_bench.shell.model import Blur, Change, Line, Part, Some, Stream
+from context_bench.shell.call import CommandCall, Result, parse_options
+from context_bench.shell.model import Change, FileLine, LineStream, Part, Unknown, UnknownLines
 from context_bench.shell.text_commands import picked
 
 _SILENT = {"add", "commit", "config", "fetch", "init", "tag", "push"}
 
 
-def git(call: Call) -> Result:
+def git(call: CommandCall) -> Result:
     """Run a git command; its name is "git NAME"."""
     name = call.name[4:]
     if name == "grep":
@@ -30,20 +30,20 @@ def git(call: Call) -> Result:
     if name in ("checkout", "restore", "reset", "clean", "pull", "merge", "rebase", "switch"):
         for path in _paths(call):
             call.files.edits[path] = "part"
-            call.files.written[path] = Stream([Some(path)])
-        return Stream([Some(None)]), None
+            call.files.written[path] = LineStream([UnknownLines(path)])
+        return LineStream([UnknownLines(None)]), None
     if name in ("apply", "am"):
         patched(call)
-        return Stream(), None
+        return LineStream(), None
     if name in ("rm", "mv"):
         _taken_away(call, name == "mv")
-        return Stream(), None
+        return LineStream(), None
     if name == "status":
-        return Stream([Some(None)]), 0
-    return (Stream(), 0) if name in _SILENT else (Stream([Some(None)]), None)
+        return LineStream([UnknownLines(None)]), 0
+    return (LineStream(), 0) if name in _SILENT else (LineStream([UnknownLines(None)]), None)
 
 
-def _taken_away(call: Call, moved: bool) -> None:
+def _taken_away(call: CommandCall, moved: bool) -> None:
     """Apply git rm and git mv. Without a repository, every name that is no option is taken for a file."""
     files = call.files
     names = [arg for arg in call.args if not arg.startswith("-")]
@@ -57,24 +57,24 @@ def _taken_away(call: Call, moved: bool) -> None:
             into = len(names) > 2 or names[-1].endswith("/") or files.is_dir(place)
             target = f"{place.rstrip('/')}/{name.rstrip('/').rsplit('/', 1)[-1]}" if into else place
             files.edits[target] = "whole"
-            files.written[target] = Stream([Some(target)])
+            files.written[target] = LineStream([UnknownLines(target)])
 
 
-def _paths(call: Call) -> list[str]:
+def _paths(call: CommandCall) -> list[str]:
     return [path for arg in call.args if (path := call.files.resolve(arg)) and call.files.is_file(path)]
 
 
-def _named(call: Call) -> Result:
+def _named(call: CommandCall) -> Result:
     """Output whose lines only the output tells; files count once they are seen in it."""
-    return Stream([*(Some(path, weak=True) for path in _paths(call)), Some(None)], ordered=False), 0
+    return LineStream([*(UnknownLines(path, weak=True) for path in _paths(call)), UnknownLines(None)], ordered=False), 0
 
 
-def _show(call: Call) -> Result:
+def _show(call: CommandCall) -> Result:
     objects = [arg for arg in call.args if not arg.startswith("-") and ":" in arg and not arg.startswith(":")]
     others = [arg for arg in call.args if not arg.startswith("-") and arg not in objects and arg not in ("blob",)]
     if not objects or others:
         return _named(call)
-    out = Stream()
+    out = LineStream()
     for one in objects:
         revision, _, name = one.partition(":")
         path = call.files.resolve(name) if name.startswith("./") else name
@@ -82,32 +82,32 @@ def _show(call: Call) -> Result:
             call.files.unresolved[one] = None
             return out, 128
         if revision != "HEAD":
-            out.extend(Stream([Some(path)]))  # another commit: the same lines may stand elsewhere
+            out.extend(LineStream([UnknownLines(path)]))  # another commit: the same lines may stand elsewhere
             continue
-        lines = call.files.tree.lines(path) if call.files.tree is not None else [Line(path, 1, None, rest=True)]
-        out.extend(Stream(lines if lines is not None else [Some(path)]))
+        lines = call.files.tree.lines(path) if call.files.tree is not None else [FileLine(path, 1, None, rest=True)]
+        out.extend(LineStream(lines if lines is not None else [UnknownLines(path)]))
     return out, 0
 
 
-def _blame(call: Call) -> Result:
+def _blame(call: CommandCall) -> Result:
     given = parse_options(call.args, "LMCS", "since contents ignore-rev")
     names = [name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False]
     if len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1:
-        raise Blur
+        raise Unknown
     stream = call.files.open(names[0])
     if stream is None:
-        return Stream(), 128
+        return LineStream(), 128
     window = given.get("L")
     if window is not None:
         found = re.fullmatch(r"(\d{1,9}),(\+?)(\d{1,9})", window)
         if not found:
-            raise Blur
+            raise Unknown
         last = int(found[1]) + int(found[3]) - 1 if found[2] else int(found[3])
         stream = picked(stream, int(found[1]), last, call.files.budget)
     if len(given.rest) > 1 and given.rest[0] != "HEAD":
         return stream.blurred(), 0
-    parts: list[Part] = [part._replace(text=None) if isinstance(part, Line) else part for part in stream.parts]
-    return Stream(parts), 0
+    parts: list[Part] = [part._replace(text=None) if isinstance(part, FileLine) else part for part in stream.parts]
+    return LineStream(parts), 0
 
 
 _PATCHED: dict[str | None, Change] = {"Add": "whole", "Delete": "gone"}
@@ -115,9 +115,9 @@ _NAMED = re.compile(r"(\+\+\+|---|rename from|rename to|\*\*\* (?:Update|Add|Del
 _NOWHERE = "/dev/null"
 
 
-def patched(call: Call) -> None:
+def patched(call: CommandCall) -> None:
     """Note the files a patch on standard input changes, adds, renames or takes away."""
-    texts = [part.text or "" for part in call.stdin.parts if isinstance(part, Line)] if call.stdin is not None else []
+    texts = [part.text or "" for part in call.stdin.parts if isinstance(part, FileLine)] if call.stdin is not None else []
     before = ""
     for text in [*texts, *(line for arg in call.args if "\n" in arg for line in arg.split("\n"))]:
         found = _NAMED.match(text)
@@ -134,4 +134,4 @@ def patched(call: Call) -> None:
         before = name
         if change is not None and name != _NOWHERE and (path := call.files.resolve(name)):
             call.files.edits[path] = change
-            call.files.written[path] = None if change == "gone" else Stream([Some(path)])
+            call.files.written[path] = None if change == "gone" else LineStream([UnknownLines(path)])

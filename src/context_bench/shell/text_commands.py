@@ -11,99 +11,99 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from context_bench.shell.budget import Budget
-from context_bench.shell.call import Call, Options, Result, joined, parse_options
-from context_bench.shell.model import UNKNOWN, Blur, Line, Part, Some, Stream, all_lines, open_ended, plain
+from context_bench.shell.call import CommandCall, Options, Result, joined, parse_options
+from context_bench.shell.model import UNKNOWN, FileLine, LineStream, Part, Unknown, UnknownLines, all_lines, open_ended, plain
 
 
-def keep_lines(call: Call) -> Result:
+def keep_lines(call: CommandCall) -> Result:
     """sort, tac, shuf: all lines, in another order."""
     given = parse_options(call.args, "kotST" if call.name == "sort" else "ns", "key output field-separator lines")
     if given.has("u", "unique", "m", "c", "check", "n") and call.name in ("sort", "shuf") and given.has("u", "unique", "c", "check", "m"):
-        raise Blur
+        raise Unknown
     if call.name == "shuf" and (given.rest[1:] or given.given):
-        raise Blur
+        raise Unknown
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
     target = given.get("o", "output") if call.name == "sort" else None
     if call.name == "tac":
-        stream = Stream([line._replace(eol=True) for line in reversed(stream.texts())], stream.ordered)
+        stream = LineStream([line._replace(eol=True) for line in reversed(stream.texts())], stream.ordered)
     elif (
         call.name == "sort"
         and not set(given.given) - {"r", "reverse", "o", "output"}
-        and all(isinstance(part, Line) and part.text is not None and not part.rest for part in stream.parts)
+        and all(isinstance(part, FileLine) and part.text is not None and not part.rest for part in stream.parts)
     ):
         lines = sorted(stream.texts(), key=lambda line: line.text or "", reverse=given.has("r", "reverse"))
-        stream = Stream([line._replace(eol=True) for line in lines], ordered=False)
+        stream = LineStream([line._replace(eol=True) for line in lines], ordered=False)
     else:
-        stream = Stream([part._replace(eol=True) if isinstance(part, Line) else part for part in stream.parts], ordered=False)
+        stream = LineStream([part._replace(eol=True) if isinstance(part, FileLine) else part for part in stream.parts], ordered=False)
     if target:
         call.files.write(target, stream)
-        return Stream(), status
+        return LineStream(), status
     return stream, status
 
 
-def uniq(call: Call) -> Result:
+def uniq(call: CommandCall) -> Result:
     """Neighbouring equal lines as one."""
     given = parse_options(call.args, "fsw", "skip-fields skip-chars check-chars")
     if given.given:
-        raise Blur
+        raise Unknown
     streams, status = call.inputs(given.rest[:1])
     stream = joined(streams)
     lines = stream.texts()
     if any(one.text == two.text and one.no for one, two in pairwise(lines)):
-        raise Blur
+        raise Unknown
     out: list[Part] = []
     for line in lines:
-        if not out or not isinstance(out[-1], Line) or out[-1].text != line.text:
+        if not out or not isinstance(out[-1], FileLine) or out[-1].text != line.text:
             out.append(line)
-    return Stream(out, stream.ordered), status
+    return LineStream(out, stream.ordered), status
 
 
 _FURTHEST = 100_000
 _new = tuple.__new__  # for lines by the thousand: half the time of `Line(…)`
 
 
-def picked(stream: Stream, first: int, last: int | None, budget: Budget) -> Stream:
+def picked(stream: LineStream, first: int, last: int | None, budget: Budget) -> LineStream:
     """Lines first … last of a stream, counted from 1."""
     if last is not None and last < first:
-        return Stream()
+        return LineStream()
     parts = unrolled(stream, max(first, last or 0) + 1, budget)
     return cut_out(parts, stream.ordered, first, last)
 
 
-def unrolled(stream: Stream, upto: int, budget: Budget) -> list[Part]:
+def unrolled(stream: LineStream, upto: int, budget: Budget) -> list[Part]:
     """The parts, an open file among them written out up to its line `upto`."""
     if not open_ended(stream.parts):
         return stream.parts
     if upto > _FURTHEST:
-        raise Blur
+        raise Unknown
     out: list[Part] = []
     for part in stream.parts:
-        if isinstance(part, Line) and part.rest:
+        if isinstance(part, FileLine) and part.rest:
             fewer = upto - len(out)
             budget.make(0, max(fewer, 1))
             path, no = part.path, part.no
-            out += [_new(Line, (path, number, None, True, False)) for number in range(no, no + fewer)]
-            out.append(Line(part.path, part.no + max(fewer, 0), None, rest=True))
+            out += [_new(FileLine, (path, number, None, True, False)) for number in range(no, no + fewer)]
+            out.append(FileLine(part.path, part.no + max(fewer, 0), None, rest=True))
         else:
             out.append(part)
     return out
 
 
-def cut_out(parts: list[Part], ordered: bool, first: int, last: int | None) -> Stream:
+def cut_out(parts: list[Part], ordered: bool, first: int, last: int | None) -> LineStream:
     """Parts first … last, if their positions are known."""
     chosen = parts[first - 1 : last]
     before = parts[:last] if last is not None else parts
     # lines of an unknown number, or after an open file, have no known position
     for at, part in enumerate(before) if open_ended(before) or not all_lines(before) else ():
-        if isinstance(part, Some) and (at < len(before) - 1 or last is not None or first > 1):
-            raise Blur
-        if isinstance(part, Line) and part.rest and at < len(parts) - 1:
-            raise Blur
+        if isinstance(part, UnknownLines) and (at < len(before) - 1 or last is not None or first > 1):
+            raise Unknown
+        if isinstance(part, FileLine) and part.rest and at < len(parts) - 1:
+            raise Unknown
     if not ordered and len(chosen) < len(parts):
-        raise Blur
-    return Stream(chosen, ordered)
+        raise Unknown
+    return LineStream(chosen, ordered)
 
 
 def _counted(args: list[str]) -> list[str]:
@@ -116,7 +116,7 @@ def _counted(args: list[str]) -> list[str]:
     ]
 
 
-def head(call: Call) -> Result:
+def head(call: CommandCall) -> Result:
     """The first lines or bytes of each file."""
     budget = call.files.budget
     args = _counted(call.args)
@@ -124,22 +124,22 @@ def head(call: Call) -> Result:
     size = given.get("c", "bytes")
     count = given.get("n", "lines") or "10"
     if not re.fullmatch(r"-?\d{1,9}", size if size is not None else count):
-        raise Blur
+        raise Unknown
     return _per_file(
         call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
     )
 
 
-def _first_lines(stream: Stream, count: int, budget: Budget) -> Stream:
+def _first_lines(stream: LineStream, count: int, budget: Budget) -> LineStream:
     if count < 0:
         stream.lines()
-        if any(isinstance(part, Line) and part.rest for part in stream.parts):
-            raise Blur
+        if any(isinstance(part, FileLine) and part.rest for part in stream.parts):
+            raise Unknown
         return cut_out(stream.parts, stream.ordered, 1, max(len(stream.parts) + count, 0))
-    return picked(stream, 1, count, budget) if count else Stream()
+    return picked(stream, 1, count, budget) if count else LineStream()
 
 
-def tail(call: Call) -> Result:
+def tail(call: CommandCall) -> Result:
     """The last lines or bytes of each file, or all from a line on."""
     budget = call.files.budget
     args = _counted(call.args)
@@ -147,35 +147,35 @@ def tail(call: Call) -> Result:
         args[0] = "-n" + args[0]
     given = parse_options(args, "nc", "lines bytes pid")
     if given.has("f", "F", "follow"):
-        raise Blur
+        raise Unknown
     size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
     if not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count):
-        raise Blur
+        raise Unknown
     return _per_file(call, given, lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count, budget))
 
 
-def _last_lines(stream: Stream, count: str, budget: Budget) -> Stream:
+def _last_lines(stream: LineStream, count: str, budget: Budget) -> LineStream:
     if count.startswith("+"):
         return picked(stream, max(int(count), 1), None, budget)
     number = abs(int(count))
     if number == 0:
-        return Stream()
+        return LineStream()
     last = stream.parts[-number:]
-    if any(isinstance(part, Some) or part.rest for part in last):
-        raise Blur
+    if any(isinstance(part, UnknownLines) or part.rest for part in last):
+        raise Unknown
     if not stream.ordered and len(last) < len(stream.parts):
-        raise Blur
-    return Stream(last, stream.ordered)
+        raise Unknown
+    return LineStream(last, stream.ordered)
 
 
-def _bytes(line: Line) -> bytes:
+def _bytes(line: FileLine) -> bytes:
     return ((line.text or "") + "\n" * line.eol).encode("utf-8", "surrogateescape")
 
 
-def _first_bytes(stream: Stream, size: int) -> Stream:
+def _first_bytes(stream: LineStream, size: int) -> LineStream:
     lines = stream.texts()
     if not stream.ordered:
-        raise Blur
+        raise Unknown
     if size < 0:
         size = max(sum(len(_bytes(line)) for line in lines) + size, 0)
     out: list[Part] = []
@@ -187,13 +187,13 @@ def _first_bytes(stream: Stream, size: int) -> Stream:
             line if len(raw) <= size else line._replace(text=raw[:size].decode("utf-8", "surrogateescape").removesuffix("\n"), eol=False)
         )
         size -= len(raw)
-    return Stream(out)
+    return LineStream(out)
 
 
-def _last_bytes(stream: Stream, count: str) -> Stream:
+def _last_bytes(stream: LineStream, count: str) -> LineStream:
     lines = stream.texts()
     if not stream.ordered:
-        raise Blur
+        raise Unknown
     total = sum(len(_bytes(line)) for line in lines)
     skip = max(int(count) - 1, 0) if count.startswith("+") else max(total - abs(int(count)), 0)
     out: list[Part] = []
@@ -203,22 +203,22 @@ def _last_bytes(stream: Stream, count: str) -> Stream:
             left = raw[max(skip, 0) :]
             out.append(line if skip <= 0 else line._replace(text=left.decode("utf-8", "surrogateescape").removesuffix("\n")))
         skip -= len(raw)
-    return Stream(out)
+    return LineStream(out)
 
 
-def _per_file(call: Call, given: Options, pick: Callable[[Stream], Stream]) -> Result:
+def _per_file(call: CommandCall, given: Options, pick: Callable[[LineStream], LineStream]) -> Result:
     """Both head and tail: each file by itself, under its name if there are several."""
     streams, status = call.inputs(given.rest)
     titled = (len(given.rest) > 1 or given.has("v", "verbose")) and not given.has("q", "quiet", "silent")
-    out = Stream()
+    out = LineStream()
     for at, (name, stream) in enumerate(streams):
         if titled:
-            out.extend(Stream([*([Line(None, 0, "")] if at else []), Line(None, 0, f"==> {name or 'standard input'} <==")]))
+            out.extend(LineStream([*([FileLine(None, 0, "")] if at else []), FileLine(None, 0, f"==> {name or 'standard input'} <==")]))
         out.extend(pick(stream))
     return out, status
 
 
-def cat(call: Call) -> Result:
+def cat(call: CommandCall) -> Result:
     """cat, less, more: whole files."""
     given = parse_options(call.args, "")
     streams, status = call.inputs(given.rest)
@@ -232,19 +232,19 @@ def cat(call: Call) -> Result:
         ends = given.has("A", "show-all", "E", "show-ends", "e")
         call.files.budget.make(*_size(stream, 1))
         parts = [
-            part._replace(text=part.text.replace("\t", "^I") + "$" * ends) if isinstance(part, Line) and part.text is not None else part
+            part._replace(text=part.text.replace("\t", "^I") + "$" * ends) if isinstance(part, FileLine) and part.text is not None else part
             for part in stream.parts
         ]
-        stream = Stream(parts, stream.ordered)
+        stream = LineStream(parts, stream.ordered)
     return stream, status
 
 
-def _size(stream: Stream, more: int) -> tuple[int, int]:
+def _size(stream: LineStream, more: int) -> tuple[int, int]:
     """Characters and lines of a stream with so many characters more in each line."""
-    return sum(len(part.text or "") + more for part in stream.parts if isinstance(part, Line)), len(stream.parts)
+    return sum(len(part.text or "") + more for part in stream.parts if isinstance(part, FileLine)), len(stream.parts)
 
 
-def squeezed(stream: Stream) -> Stream:
+def squeezed(stream: LineStream) -> LineStream:
     """Runs of blank lines as one (`cat -s`)."""
     out: list[Part] = []
     blank = False
@@ -252,10 +252,10 @@ def squeezed(stream: Stream) -> Stream:
         if line.text or not blank:
             out.append(line)
         blank = not line.text
-    return Stream(out, stream.ordered)
+    return LineStream(out, stream.ordered)
 
 
-def bat(call: Call) -> Result:
+def bat(call: CommandCall) -> Result:
     """bat, with its line ranges."""
     given = parse_options(
         call.args,
@@ -265,13 +265,13 @@ def bat(call: Call) -> Result:
     streams, status = call.inputs(given.rest)
     window = given.get("r", "line-range")
     if len(given.values("r", "line-range")) > 1:
-        raise Blur
-    out = Stream()
+        raise Unknown
+    out = LineStream()
     for _, stream in streams:
         if window:
             low, colon, high = window.partition(":")
             if not re.fullmatch(r"\d*:?\+?\d*", window):
-                raise Blur
+                raise Unknown
             first = int(low or 1)
             last = None if colon and not high else first + int(high[1:]) if high.startswith("+") else int(high or first)
             stream = picked(stream, first, last, call.files.budget)
@@ -284,22 +284,22 @@ def numbered(width: int, tab: str) -> Callable[[int, str], str]:
     return lambda number, text: f"{number:>{width}}{tab}{text}"
 
 
-def number_lines(stream: Stream, form: Callable[[int, str], str], skip_blank: bool = False, gap: str = "") -> Stream:
+def number_lines(stream: LineStream, form: Callable[[int, str], str], skip_blank: bool = False, gap: str = "") -> LineStream:
     """The lines with their numbers before them."""
     out: list[Part] = []
     number = 0
     for part in stream.parts:
-        if isinstance(part, Some) or part.text is None:
+        if isinstance(part, UnknownLines) or part.text is None:
             out.append(part)
         elif skip_blank and not part.text:
             out.append(part._replace(text=gap))
         else:
             number += 1
             out.append(part._replace(text=form(number, part.text)))
-    return Stream(out, stream.ordered)
+    return LineStream(out, stream.ordered)
 
 
-def nl(call: Call) -> Result:
+def nl(call: CommandCall) -> Result:
     """Files with line numbers."""
     given = parse_options(
         call.args, "bdfhilnsvw", "body-numbering number-width number-separator number-format starting-line-number line-increment"
@@ -307,7 +307,7 @@ def nl(call: Call) -> Result:
     style = given.get("b", "body-numbering") or "t"
     streams, status = call.inputs(given.rest)
     if style not in ("a", "t") or given.has("v", "i", "n", "l", "number-format", "starting-line-number", "line-increment"):
-        raise Blur
+        raise Unknown
     width = min(given.number("w", "number-width") or 6, 100)
     tab = given.get("s", "number-separator")
     tab = "\t" if tab is None else tab
@@ -324,20 +324,21 @@ _PROGRAMMED = ("jq", "yq", "ag", "ack")
 _FILE = re.compile(r"[\w@+./~-]*[\w-]\.\w+|[\w@+~.-]*(?:/[\w@+.~-]+)+")
 
 
-def retold(call: Call) -> Result:
+def retold(call: CommandCall) -> Result:
     """tr, expand, fold, column and so on: every line is shown, its text changed."""
     given = parse_options(call.args, _VALUED.get(call.name, ""), "width tabs separator output-separator columns")
     streams, status = call.inputs([] if call.name == "tr" else given.rest)
     if call.name == "tr" and any(arg.startswith("-") for arg in call.args):
-        raise Blur
+        raise Unknown
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
-    return Stream(
-        [Line(part.path, part.no, None, rest=part.rest) if isinstance(part, Line) else part for part in stream.parts], stream.ordered
+    return LineStream(
+        [FileLine(part.path, part.no, None, rest=part.rest) if isinstance(part, FileLine) else part for part in stream.parts],
+        stream.ordered,
     ), status
 
 
-def other_form(call: Call) -> Result:
+def other_form(call: CommandCall) -> Result:
     """xxd, jq, strings: text of the file in another form."""
     plain = [arg for arg in call.args if not arg.startswith("-")]
     told = plain[1:] if call.name in _PROGRAMMED else plain
@@ -348,37 +349,37 @@ def other_form(call: Call) -> Result:
     return joined(streams).blurred(), status
 
 
-def _is_file(call: Call, name: str) -> bool:
+def _is_file(call: CommandCall, name: str) -> bool:
     return bool(call.files.is_file(call.files.resolve(name) or ""))
 
 
-def wc(call: Call) -> Result:
+def wc(call: CommandCall) -> Result:
     """Counts: no text of the file."""
     given = parse_options(call.args, "", "files0-from")
     streams, status = call.inputs(given.rest)
     if set(given.given) == {"l"} and len(streams) == 1:
         name, stream = streams[0]
-        if all(isinstance(part, Line) and not part.rest for part in stream.parts):
-            count = sum(1 for part in stream.parts if isinstance(part, Line) and part.eol)
-            return Stream([Line(None, 0, f"{count} {name}".strip())]), status
-    return Stream([Some(None)] if streams else []), status
+        if all(isinstance(part, FileLine) and not part.rest for part in stream.parts):
+            count = sum(1 for part in stream.parts if isinstance(part, FileLine) and part.eol)
+            return LineStream([FileLine(None, 0, f"{count} {name}".strip())]), status
+    return LineStream([UnknownLines(None)] if streams else []), status
 
 
-def silent(call: Call) -> Result:
+def silent(call: CommandCall) -> Result:
     """Commands that tell nothing of a file's text."""
-    return Stream(), 0
+    return LineStream(), 0
 
 
-def tee(call: Call) -> Result:
+def tee(call: CommandCall) -> Result:
     """Pass standard input on and write it to files."""
     given = parse_options(call.args, "")
-    stream = call.stdin or Stream()
+    stream = call.stdin or LineStream()
     for name in given.rest:
         call.files.write(name, stream, append=given.has("a", "append"))
     return stream, 0
 
 
-def echo(call: Call) -> Result:
+def echo(call: CommandCall) -> Result:
     """The arguments."""
     end, escapes, first = True, False, 0
     while first < len(call.args) and re.fullmatch(r"-[neE]+", call.args[first]):
@@ -390,21 +391,21 @@ def echo(call: Call) -> Result:
     return _own(call, text + "\n" * end)
 
 
-def _own(call: Call, text: str) -> Result:
+def _own(call: CommandCall, text: str) -> Result:
     """Text of the command itself."""
     if UNKNOWN in text:
-        return Stream([Some(None)]), 0
-    return plain(text, call.files.budget) if text else Stream(), 0
+        return LineStream([UnknownLines(None)]), 0
+    return plain(text, call.files.budget) if text else LineStream(), 0
 
 
-def printf(call: Call) -> Result:
+def printf(call: CommandCall) -> Result:
     """The arguments, as far as the format is understood."""
     args = call.args[1:] if call.args[:1] == ["--"] else call.args
     if not args:
-        return Stream(), 1
+        return LineStream(), 1
     form = args[0].replace("\\n", "\n").replace("\\t", "\t")
     if form in ("%s\n", "%s") and len(args) > 1:
         return _own(call, "".join(arg + form[2:] for arg in args[1:]))
     if "%" not in form and "\\" not in form:
         return _own(call, form)
-    return Stream([Some(None)]), 0
+    return LineStream([UnknownLines(None)]), 0

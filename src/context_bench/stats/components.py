@@ -31,7 +31,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class VarianceLevel:
     """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit
     of the level above (sessions: in all; means where they differ). `share`: of the variance of the mean.
     `se_if_doubled`: the standard error with twice as many draws here.
@@ -50,12 +50,12 @@ class Components:
     where calls help.
     """
 
-    levels: list[Level]
+    levels: list[VarianceLevel]
     se: float
     probes: float
     advice: str
 
-    def level(self, name: str) -> Level:
+    def level(self, name: str) -> VarianceLevel:
         """The level of that name."""
         return next(each for each in self.levels if each.name == name)
 
@@ -100,7 +100,7 @@ def _told(found: dict[str, float | None], draws: dict[str, float], probes: float
     for name, variance in found.items():
         doubled = math.fsum(_terms(found, {**draws, name: 2 * draws[name]}, probes).values())
         share = terms[name] / whole if whole and variance is not None else None
-        levels.append(Level(name, variance, draws[name], share, math.sqrt(doubled) if variance is not None else None))
+        levels.append(VarianceLevel(name, variance, draws[name], share, math.sqrt(doubled) if variance is not None else None))
     return Components(levels, math.sqrt(whole), probes, _advice(levels, math.sqrt(whole)))
 
 
@@ -111,7 +111,7 @@ def _terms(found: dict[str, float | None], draws: dict[str, float], probes: floa
     return {name: (variance or 0.0) / below[name] for name, variance in found.items()}
 
 
-def _advice(levels: Sequence[Level], se: float) -> str:
+def _advice(levels: Sequence[VarianceLevel], se: float) -> str:
     known = [each for each in levels if each.share is not None]
     unknown = [LEVELS[each.name] for each in levels if each.variance is None]
     unseen = f" Never repeated, so not told apart from the level above: {', '.join(unknown)}." if unknown else ""

@@ -247,14 +247,14 @@ def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None 
     `better` is the verdict a compressor has to earn; `non-inferior` says that cutting the middle out would have done as
     well.
     """
-    from context_bench.stats.verdict import Assay, Question, judge, shows_inferior, weigh
+    from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inferior, weigh
 
     questions = []
     for pair in pairs:
         evidence = weigh(pair.scores, pair.truncated, pair.clusters, margin=margin, seed=seed)
         bad = ((name, weigh(scores, pair.truncated, pair.clusters, margin=margin, seed=seed)) for name, scores in pair.known_bad.items())
         shown = next((name for name, found in bad if shows_inferior(found)), None)
-        questions.append(Question(pair.system, pair.truncation, metric, evidence, Assay(shown, tuple(pair.known_bad))))
+        questions.append(VerdictQuestion(pair.system, pair.truncation, metric, evidence, Assay(shown, tuple(pair.known_bad))))
     return judge(questions)
 
 

@@ -15,7 +15,7 @@ from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.engine.store.browsing import Listed, Place, open_reading
 from context_bench.llm.delivery import SERVER_LOG
-from context_bench.llm.folders import home_folder
+from context_bench.llm.paths import home_folder
 from context_bench.reports.text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.admission import TOKEN, Door

@@ -16,9 +16,9 @@ from context_bench.wire.apis import anthropic, openai_chat, openai_responses
 from context_bench.wire.apis.shared import Reply, StreamState
 
 _STATES: dict[str, type[StreamState]] = {
-    "openai-chat": openai_chat.Stream,
-    "openai-responses": openai_responses.Stream,
-    "anthropic": anthropic.Stream,
+    "openai-chat": openai_chat.ChatStream,
+    "openai-responses": openai_responses.ResponsesStream,
+    "anthropic": anthropic.AnthropicStream,
 }
 
 

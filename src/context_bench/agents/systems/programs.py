@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from context_bench.core.errors import BadInput
-from context_bench.llm.folders import home_folder
+from context_bench.llm.paths import home_folder
 from context_bench.sandbox.backends import PATH
 
 #: Folders that every sandbox shows.

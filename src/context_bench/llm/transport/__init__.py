@@ -11,7 +11,7 @@ from context_bench.llm.transport.errors import (
     NotHttp,
     NotSecure,
     Oversized,
-    Trouble,
+    TransportError,
     Unusable,
     why,
 )
@@ -27,7 +27,7 @@ __all__ = [
     "Oversized",
     "Response",
     "Transport",
-    "Trouble",
+    "TransportError",
     "Unusable",
     "address_of",
     "head_of",

@@ -6,23 +6,23 @@ import os
 import ssl
 
 
-class Trouble(Exception):
+class TransportError(Exception):
     """No whole reply; the text says why, in the words of the system or of the parser."""
 
 
-class Unusable(Trouble):
+class Unusable(TransportError):
     """A URL that cannot be called."""
 
 
-class CannotConnect(Trouble):
+class CannotConnect(TransportError):
     """No connection: nobody listens, the name is unknown, the way there is broken. Nothing was sent."""
 
 
-class NotSecure(Trouble):
+class NotSecure(TransportError):
     """The other side could not prove who it is, or does not speak TLS. Nothing was sent."""
 
 
-class NotHttp(Trouble):
+class NotHttp(TransportError):
     """Something came back that cannot be read as an HTTP reply."""
 
 
@@ -30,7 +30,7 @@ class Oversized(NotHttp):
     """More came back than is read; to ask again would bring as much."""
 
 
-class Broken(Trouble):
+class Broken(TransportError):
     """The connection ended before the reply was whole; the request may have been worked on."""
 
 

@@ -12,7 +12,7 @@ from context_bench.stats.verdict.evidence import (
     LEVEL,
     Assay,
     Evidence,
-    Question,
+    VerdictQuestion,
     failures_decide,
     hidden_by_failures,
     shows_inferior,
@@ -20,7 +20,7 @@ from context_bench.stats.verdict.evidence import (
 )
 
 
-def sentence(question: Question, verdict: Verdict, family: str) -> str:
+def sentence(question: VerdictQuestion, verdict: Verdict, family: str) -> str:
     """The verdict on a question as one sentence or a few, for people. `family`: the questions it was corrected with."""
     evidence = question.evidence
     where = [f"on {question.dataset}"] if question.dataset else []
@@ -42,15 +42,15 @@ def sentence(question: Question, verdict: Verdict, family: str) -> str:
     return f"{subject}: {says(question)}{_counted(question, verdict)}{_rough(evidence)}{held}{late}"
 
 
-def _better(question: Question) -> str:
+def _better(question: VerdictQuestion) -> str:
     return f"better than {question.baseline}: {_numbers(question)}."
 
 
-def _inferior(question: Question) -> str:
+def _inferior(question: VerdictQuestion) -> str:
     return f"inferior to {question.baseline}: {_numbers(question)}; the loss is shown to exceed the margin of {_size(question)}."
 
 
-def _non_inferior(question: Question) -> str:
+def _non_inferior(question: VerdictQuestion) -> str:
     evidence = question.evidence
     loss = " A smaller loss is shown." if (evidence.high or 0) < 0 else ""
     return (
@@ -60,7 +60,7 @@ def _non_inferior(question: Question) -> str:
     )
 
 
-def _undecided(question: Question) -> str:
+def _undecided(question: VerdictQuestion) -> str:
     evidence = question.evidence
     loss = f"a loss is shown, but not whether it exceeds the margin of {_size(question)}"
     neither = f"a loss of {_size(question)} is neither shown nor ruled out"
@@ -82,7 +82,7 @@ def _undecided(question: Question) -> str:
     )
 
 
-def _insensitive(question: Question) -> str:
+def _insensitive(question: VerdictQuestion) -> str:
     evidence = question.evidence
     if evidence.margin is not None and evidence.margin <= 0:
         why = "without any context the answers score as high as with all of it, so there is nothing to lose here"
@@ -94,7 +94,7 @@ def _insensitive(question: Question) -> str:
     return f"insensitive against {question.baseline}: {_numbers(question)}; {why}: this model and data cannot tell."
 
 
-def _no_verdict(question: Question) -> str:
+def _no_verdict(question: VerdictQuestion) -> str:
     evidence = question.evidence
     if not question.calibrated:
         why = "an uncalibrated judge's score carries no verdict"
@@ -108,7 +108,7 @@ def _no_verdict(question: Question) -> str:
     return f"no verdict against {question.baseline}: {_numbers(question)}; {why}."
 
 
-def _numbers(question: Question) -> str:
+def _numbers(question: VerdictQuestion) -> str:
     """Difference, interval, n: the part that every sentence carries."""
     evidence = question.evidence
     interval = ""
@@ -132,7 +132,7 @@ def _left_out(evidence: Evidence) -> str:
     return f", {evidence.excluded:,} left out because one side failed" if evidence.excluded else ""
 
 
-def _counted(question: Question, verdict: Verdict) -> str:
+def _counted(question: VerdictQuestion, verdict: Verdict) -> str:
     evidence = question.evidence
     if evidence.counting_failures is None or (verdict == "undecided" and hidden_by_failures(evidence)):
         return ""
@@ -154,7 +154,7 @@ def _amount(value: float | None, evidence: Evidence) -> str:
     return shown.replace("+0.0", "0.0") if float(shown) == 0 and value == 0 else shown
 
 
-def _size(question: Question) -> str:
+def _size(question: VerdictQuestion) -> str:
     margin = question.evidence.margin or 0.0
     return f"{100 * margin:.3g} points" if question.evidence.in_points else f"{margin:.4g}"
 
@@ -165,7 +165,7 @@ def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape:
     """
     if evidence.difference is None:
         return f"Noise floor: {second} and {first} share no scored example, so it is unknown."
-    question = Question(second, first, metric, evidence, shape=shape)
+    question = VerdictQuestion(second, first, metric, evidence, shape=shape)
     where = f" with {shape} requests" if shape else ""
     said = f"Noise floor{where}: {second} is {first} again; {_numbers(question)}; {evidence.changed:,} of {evidence.n:,} scores changed."
     if evidence.p_gain is not None and evidence.p_gain < LEVEL:
@@ -173,7 +173,7 @@ def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape:
     return f"{said} Differences of this size between other arms mean nothing."
 
 
-def judge(questions: Sequence[Question]) -> list[Comparison]:
+def judge(questions: Sequence[VerdictQuestion]) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.
 
     `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for
@@ -191,7 +191,7 @@ def judge(questions: Sequence[Question]) -> list[Comparison]:
     return [_comparison(question, *ps, family=family) for question, *ps in columns]
 
 
-def _family(questions: Sequence[Question]) -> str:
+def _family(questions: Sequence[VerdictQuestion]) -> str:
     """The family that a verdict is corrected over, in words; empty for a single question."""
     asked = [question for question in questions if question.evidence.p_gain is not None]
     if len(asked) < 2:
@@ -226,10 +226,10 @@ def compare(
     arms = known_bad or {}
     shown = [name for name, scores in arms.items() if shows_inferior(weigh(scores, baseline_scores, clusters, margin=margin, seed=seed))]
     assay = Assay(shown[0] if shown else None, tuple(arms))
-    return judge([Question(system, baseline, metric, evidence, assay, chosen_after="margin" if margin_post_hoc else "")])[0]
+    return judge([VerdictQuestion(system, baseline, metric, evidence, assay, chosen_after="margin" if margin_post_hoc else "")])[0]
 
 
-def _comparison(question: Question, p_loss: float, p_within: float, p_gain: float, *, family: str) -> Comparison:
+def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str) -> Comparison:
     evidence = question.evidence
     verdict = _verdict(question, p_loss, p_within, p_gain)
     needed = evidence.n_needed if verdict == "undecided" else None
@@ -256,7 +256,7 @@ def _comparison(question: Question, p_loss: float, p_within: float, p_gain: floa
     )
 
 
-def _verdict(question: Question, p_loss: float, p_within: float, p_gain: float) -> Verdict:
+def _verdict(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float) -> Verdict:
     evidence = question.evidence
     if not question.calibrated or evidence.low is None or evidence.margin is None:
         return "no verdict"

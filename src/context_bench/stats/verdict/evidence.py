@@ -242,7 +242,7 @@ class Assay:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerdictQuestion:
     """One comparison that wants a verdict. `calibrated=False`: a judge's score that nobody has checked against people.
 
     `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score".

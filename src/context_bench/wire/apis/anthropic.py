@@ -217,7 +217,7 @@ def _arguments(entry: dict[str, Any]) -> str:
     return entry["text"] if isinstance(value, dict) and value.keys() == {"_raw"} else canonical_json(value)
 
 
-class Stream:
+class AnthropicStream:
     """Puts a message together from its events."""
 
     def __init__(self) -> None:

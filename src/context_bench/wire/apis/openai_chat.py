@@ -129,7 +129,7 @@ def parse_reply(body: Any) -> Reply:
     )
 
 
-class Stream:
+class ChatStream:
     """Puts a chat completion together from its chunks (choice 0)."""
 
     def __init__(self) -> None:

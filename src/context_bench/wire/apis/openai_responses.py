@@ -135,7 +135,7 @@ def _finish_reason(body: Mapping[str, Any], reply: Reply) -> str | None:
     return "tool_calls" if reply.tool_calls else "stop"
 
 
-class Stream:
+class ResponsesStream:
     """Puts a response together from its events; the final event's whole response wins over the pieces."""
 
     def __init__(self) -> None:
