@@ -14,7 +14,7 @@ import argparse
 import random
 import time
 
-from context_bench.stats.retained import Lift, lifts, retention_index
+from context_bench.stats.lift import Lift, lifts, retention_index
 from context_bench.stats.verdict import compare
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from context_bench.stats import holm, n_noninferiority, n_without_change, paired_difference, tango, wilson
-from context_bench.stats.bounded import bounded
-from context_bench.stats.proportions import upper_tail
+from context_bench.stats.intervals import bounded, upper_tail
 from context_bench.stats.verdict import compare
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures" / "statistics"

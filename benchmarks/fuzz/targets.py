@@ -22,7 +22,7 @@ from context_bench import shell
 from context_bench.agents.datasets import load_tasks
 from context_bench.cli import judge_label
 from context_bench.compression.compressors import texts as _results
-from context_bench.core import loopback, plugins, rubric, templates, text, usage
+from context_bench.core import addresses, plugins, rubric, templates, text, usage
 from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
@@ -51,9 +51,11 @@ from context_bench.judge import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, gguf, prices, redact, relay, retry, scripted
+from context_bench.llm import coding, failures, prices, redact, relay, scripted
+from context_bench.llm import failures as retry
+from context_bench.llm import weights as gguf
 from context_bench.llm.chat import endpoint
-from context_bench.llm.transport import address, connection, trouble
+from context_bench.llm.transport import errors, pool
 from context_bench.memory import audit_rules as _exports
 from context_bench.memory.datasets import FILES, haystacks, load_memory, overlays
 from context_bench.memory.datasets import haystacks as dates
@@ -259,7 +261,7 @@ class _Pool:
 def _answered(pieces: list[bytes]) -> tuple[Any, ...]:
     """What comes of a reply: status, headers and body, or the trouble."""
     buffer, wire = bytearray(2**16), _Wire()
-    made = connection.Connection(_Pool(), ("h", 1, False), buffer)  # type: ignore[arg-type]
+    made = pool.Connection(_Pool(), ("h", 1, False), buffer)  # type: ignore[arg-type]
     made.connection_made(wire)
     response = made.ask(b"")
     for piece in pieces:
@@ -271,7 +273,7 @@ def _answered(pieces: list[bytes]) -> tuple[Any, ...]:
     made.connection_lost(None)
     try:
         return response.status, dict(response.headers), _run(response.read(2**24))
-    except trouble.Trouble as error:
+    except errors.TransportError as error:
         return (type(error).__name__,)
 
 
@@ -312,10 +314,10 @@ def _talked(data: bytes) -> object:
 
 def _addressed(told: str) -> object:
     try:
-        place = address.address_of(told)
-    except trouble.Unusable as refused:
+        place = pool.address_of(told)
+    except errors.Unusable as refused:
         raise ValueError from refused
-    head = address.head_of(place, {"x-told": told.strip()})
+    head = pool.head_of(place, {"x-told": told.strip()})
     assert head.count(b"\n") == 1 + len({"host", "accept", "accept-encoding", "user-agent", "x-told"})
     assert 0 < place.port < 2**16
     return endpoint(told, "/v1/chat/completions"), relay.join(told, "/v1/models"), redact.bare_url(told)
@@ -402,7 +404,7 @@ def _headers(told: str) -> object:
         found,
         matching.without_marks(headers, "k"),
         matching.unmarked_target(told, "k"),
-        loopback.refusal({"Host": told, "Origin": told}),
+        addresses.refusal({"Host": told, "Origin": told}),
     )
 
 

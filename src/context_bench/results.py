@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput
 from context_bench.core.families import families
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
-from context_bench.stats.summaries import combined
+from context_bench.stats.pareto import combined
 
 if TYPE_CHECKING:
     import pandas

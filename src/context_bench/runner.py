@@ -14,9 +14,9 @@ from context_bench.core.errors import BadInput, SameName
 from context_bench.core.families import Stored, families_of
 from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
-from context_bench.core.ranks import unranked
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
+from context_bench.core.rows import unranked
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
 
 def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) -> Callable[[str], Iterable[EvalRow]]:
     """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be read for it again."""
-    from context_bench.core.rowfacts import in_pieces
+    from context_bench.core.rows import in_pieces
     from context_bench.reports.arm_aggregates import Tallying
 
     rows: Any = result.rows
@@ -260,7 +260,7 @@ def _add_numbers(
 
 def _add_setups(result: EvalResult, store: Any, run: str) -> None:
     """What it took to get groups ready: the records, their sums in the summary, and a sentence where any was done more than once."""
-    from context_bench.core.setups import note
+    from context_bench.core.rows import note
     from context_bench.engine import setups
 
     result.setups = setups(store, run)
@@ -270,7 +270,7 @@ def _add_setups(result: EvalResult, store: Any, run: str) -> None:
 
 
 def _sum_setups(result: EvalResult) -> None:
-    from context_bench.core.setups import totals
+    from context_bench.core.rows import totals
 
     figures = next((family.setup_totals for family in families_of(result.manifest) if family.setup_totals), totals)
     for system, values in result.summary.items():

@@ -15,7 +15,7 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.core.records import plain
 from context_bench.llm.echo import Echo
-from context_bench.llm.hop import Answer, Hop
+from context_bench.llm.hop import Hop, HopAnswer
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES
@@ -118,7 +118,7 @@ async def test_a_proxy_that_checks_a_key_of_its_own():
     async def door(request):
         headers = request.headers.copy()
         if headers.pop("Authorization", None) != "Bearer door-key" and headers.pop("x-api-key", None) != "door-key":
-            return Answer([b'{"error": {"message": "no entry"}}'], 401)
+            return HopAnswer([b'{"error": {"message": "no entry"}}'], 401)
         headers["Authorization"] = f"Bearer {KEY}"
         return request.with_headers(headers)
 
@@ -145,7 +145,7 @@ async def meddling(change, routes=("chat", "messages", "responses"), **options):
 
     async def edit(request):
         if request.wire == "models" or not any(route in request.target for route in routes):
-            return Answer([b"{}"], 404)
+            return HopAnswer([b"{}"], 404)
         body = request.body
         return request if body is None else request.with_body(change(body) or body)
 
@@ -227,7 +227,7 @@ async def test_nobody_there():
 @pytest.mark.parametrize("reply", [b"", b"<html>hi</html>", b"{}", b"\xff" * 10, b"data: nothing\n\n"])
 async def test_something_that_is_no_proxy_at_all(reply):
     async def answer(request):
-        return Answer([reply], 200, "text/html")
+        return HopAnswer([reply], 200, "text/html")
 
     server = Hop("http://127.0.0.1:9", answer)
     await server.start()
@@ -348,8 +348,8 @@ async def refused(status, body, *offered):
 
     async def refuse(request):
         if request.wire == "models" and offered:
-            return Answer([json.dumps({"object": "list", "data": [{"id": name} for name in offered]}).encode()])
-        return Answer([json.dumps(body).encode()], status)
+            return HopAnswer([json.dumps({"object": "list", "data": [{"id": name} for name in offered]}).encode()])
+        return HopAnswer([json.dumps(body).encode()], status)
 
     async with ModelServer(Echo()) as model, Tap(model.url) as tap:
         proxy = Hop(tap.url, refuse)

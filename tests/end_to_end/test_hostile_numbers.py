@@ -9,7 +9,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.core.records import Usage
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows, run_of
 from context_bench.evaluators import AnswerQuality
 from context_bench.llm.chat import ChatClient

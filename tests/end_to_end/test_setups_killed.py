@@ -6,7 +6,7 @@ import random
 import signal
 
 from context_bench.core.records import Usage
-from context_bench.core.setups import note, set_up_again, standing
+from context_bench.core.rows import note, set_up_again, standing
 from context_bench.engine import open_store, rows, run_of, setups, spent
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore

@@ -152,7 +152,7 @@ def told(store):
 
 
 def page_setups(store):
-    from context_bench.core.setups import standing
+    from context_bench.core.rows import standing
 
     return standing(setups(store, "r"))
 

@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from context_bench.core import loopback
-from context_bench.llm.serverlog import SERVER_LOG
+from context_bench.core import addresses
+from context_bench.llm.delivery import SERVER_LOG
 
 _FIXTURES = Path(__file__).with_name("hub_fixtures")
 
@@ -221,7 +221,7 @@ class MiniHub:
 
     @web.middleware
     async def _record(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        foreign = loopback.refusal(request.headers)
+        foreign = addresses.refusal(request.headers)
         if foreign:
             raise web.HTTPForbidden(text=foreign)
         note = Seen(request.method, request.path, request.headers.get("Range"), 0)

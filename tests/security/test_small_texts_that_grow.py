@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from context_bench.agents.datasets import load_tasks
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
 from context_bench.core.plugins import parse_spec
-from context_bench.core.tables import load_toml, load_yaml
+from context_bench.core.templates import load_toml, load_yaml
 from context_bench.datasets import spec
 from context_bench.judge import judge_replies as _ratings
 from context_bench.judge.rubric_judge import rubric_of

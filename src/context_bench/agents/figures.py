@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.records import Comparison, EvalRow
-from context_bench.core.rowfacts import cost_usd
-from context_bench.stats.verdict import Assay, Question, judge, shows_inferior, weigh
+from context_bench.core.rows import cost_usd
+from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inferior, weigh
 
 Key = tuple[str, str]  # dataset and task
 
@@ -151,7 +151,7 @@ def _interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums, ratio_interval
-    from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
     codes = codes_of([clusters[task] for task in by_task], len(by_task))
     if int(codes.max()) + 1 < MIN_CLUSTERS:
@@ -178,7 +178,7 @@ class Contest:
         asked = [question for name in self.candidates if (question := self._question(name, table)) is not None]
         return {comparison.system: comparison for comparison in judge(asked)}
 
-    def _question(self, name: str, table: Mapping[str, Mapping[tuple[Key, int], AgentRun]]) -> Question | None:
+    def _question(self, name: str, table: Mapping[str, Mapping[tuple[Key, int], AgentRun]]) -> VerdictQuestion | None:
         base = table.get(self.baseline, {})
         keys = [key for key in table.get(name, {}) if key in base and _scored(table[name][key], base[key])]
         if not keys:
@@ -187,7 +187,7 @@ class Contest:
         shown = next((arm for arm in arms if self._loses(table.get(arm, {}), base, keys)), None)
         first, second, clusters = _means(table[name], base, keys)
         evidence = weigh(first, second, clusters, margin=self.margin, seed=self.seed)
-        return Question(name, self.baseline, "solved", evidence, Assay(shown, tuple(arms)))
+        return VerdictQuestion(name, self.baseline, "solved", evidence, Assay(shown, tuple(arms)))
 
     def _loses(self, arm: Mapping[Any, AgentRun], base: Mapping[Any, AgentRun], keys: Sequence[Any]) -> bool:
         both = [key for key in keys if key in arm and _scored(arm[key], base[key])]

@@ -13,9 +13,9 @@ from typing import Literal
 
 import typer
 
+from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput
-from context_bench.core.urls import listening_port
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
 from context_bench.session.options import Common

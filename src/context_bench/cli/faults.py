@@ -124,7 +124,7 @@ def _written(error: BaseException, where: str) -> Path | None:
 def _folders() -> Iterator[Path]:
     import tempfile
 
-    from context_bench.llm.folders import cache_folder
+    from context_bench.llm.paths import cache_folder
 
     with suppress(RuntimeError):  # nobody's home
         yield cache_folder() / "faults"

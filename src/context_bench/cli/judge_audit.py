@@ -15,7 +15,7 @@ from context_bench.core.roles import roles_in
 from context_bench.judge.blinding import MarkRates, mark_rates
 from context_bench.judge.calibration import family_of, same_family, self_preference
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseSummary, pairwise_summary
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.reports.text import visible
 from context_bench.session import interrupts
 from context_bench.session.files import say

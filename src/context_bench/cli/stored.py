@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.urls import listening_port
 from context_bench.session import interrupts
 from context_bench.session.files import say, write_out
 from context_bench.session.flags import own, takes

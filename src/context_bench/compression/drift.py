@@ -12,9 +12,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_bench.core.records import Estimate
-from context_bench.memory.figures import estimate
-from context_bench.stats.clusters import MIN_CLUSTERS
-from context_bench.stats.retained import RetentionIndex, retention_index
+from context_bench.stats.intervals import estimate
+from context_bench.stats.lift import RetentionIndex, retention_index
+from context_bench.stats.means import MIN_CLUSTERS
 
 #: The retention index below which half of what the history was worth is gone.
 HALF = 0.5
@@ -110,7 +110,7 @@ def _index(
 
 def _slope(kept: Mapping[Hashable, Mapping[int, DriftProbe]], cycles: Sequence[int]) -> Estimate | None:
     """Least squares over all (cycle, score), standard error from whole sessions, Student's t."""
-    from context_bench.stats.students import quantile
+    from context_bench.stats.distributions import quantile
 
     pairs = [(own[cycle].session, float(cycle), own[cycle].value) for own in kept.values() for cycle in cycles]
     at, of = (math.fsum(pair[i] for pair in pairs) / len(pairs) for i in (1, 2))  # type: ignore[misc]

@@ -12,7 +12,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.lazy import lazy
 from context_bench.core.protocols import Compressed, Compressor, Metric
 from context_bench.core.rubric import Aggregate, Rubric, RubricReply, aggregate_rubric, default_rubric, parse_rubric_reply, read_rubric
-from context_bench.stats.retained import Lift, RetentionIndex, lifts, retention_index
+from context_bench.stats.lift import Lift, RetentionIndex, lifts, retention_index
 from context_bench.transcripts.session import Session
 from context_bench.wire.atoms import atoms
 from context_bench.wire.cache import (

@@ -13,11 +13,10 @@ from context_bench.compression.probe import PROBE_TYPES
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in
-from context_bench.core.rowfacts import score
+from context_bench.core.rows import score
 from context_bench.core.rubric import HIGHEST, default_rubric
-from context_bench.memory.figures import Scored, estimate
-from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
-from context_bench.stats.retained import Lift, RetentionIndex, lifts, retention_index, rubric_level
+from context_bench.stats.intervals import Scored, estimate
+from context_bench.stats.lift import Lift, RetentionIndex, Sized, bd_rates, family_of, lifts, rate_curves, retention_index, rubric_level
 
 #: Scores from 0 to 5; all others are from 0 to 1.
 _RATINGS = re.compile(r"rubric_overall|probe_rating|rubric_.*")

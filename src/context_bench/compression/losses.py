@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import ProbeAtom, atom_from_json, messages_of
 from context_bench.core.records import Estimate, EvalRow, Example
-from context_bench.memory.figures import estimate
+from context_bench.stats.intervals import estimate
 from context_bench.wire.request import SYSTEM_ROLES
 
 #: Answers of a system that are looked into: each means searching a whole history for each fact.

@@ -1,1 +1,1 @@
-"""What everyone is written in: records, protocols, pure functions. No I/O."""
+"""Records, protocols and pure functions that every room uses. No I/O."""

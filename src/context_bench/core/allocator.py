@@ -13,9 +13,9 @@ _ARENAS = 1
 def bound_arenas() -> bool:
     """Let all threads of this process allocate from one heap; returns False where the allocator has no such setting.
 
-    By default glibc gives each thread a heap of its own (up to eight a core), and a hole that a reply left in one is never filled by
-    another thread: the memory of a tap or a viewer creeps up for hours although nothing is kept. `MALLOC_ARENA_MAX` in the
-    environment is the user's choice and stands.
+    By default glibc gives each thread a heap of its own (up to eight a core), and a hole that a reply left in one is
+    never filled by another thread: the memory of a tap or a viewer creeps up for hours although nothing is kept.
+    `MALLOC_ARENA_MAX` in the environment is the user's choice and stands.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return False

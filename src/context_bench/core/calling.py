@@ -15,7 +15,9 @@ from context_bench.core.errors import BadInput
 
 
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
-    """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays free."""
+    """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays
+    free.
+    """
     pid = os.getpid()
     code = getattr(function, "__code__", None)  # of a method, too: asking `inspect` takes three times as long
     if (code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function):
@@ -39,7 +41,9 @@ def _in_thread(pid: int, function: Callable[[], Any]) -> Any:
 
 
 def _only_in(pid: int) -> None:
-    """A plug-in that forks may come back twice; the copy of this program that the child then is must not go on with the work."""
+    """A plug-in that forks may come back twice; the copy of this program that the child then is must not go on with the
+    work.
+    """
     if os.getpid() != pid:
         os._exit(0)
 
@@ -54,7 +58,7 @@ def method(plugin: Any, *names: str) -> Callable[..., Any] | None:
 
 
 def misfit(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | None:
-    """Why `function` cannot be called so, with its own signature; `None` if it can, or does not say what it takes."""
+    """The reason why `function` cannot be called so, with its own signature; `None` if it can, or has no signature."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built in
@@ -76,7 +80,9 @@ _CALLED: dict[str, tuple[tuple[str, ...], tuple[Any, ...], str]] = {
 
 
 def check(kind: str, plugin: Any) -> None:
-    """Raises `BadInput` for a plug-in whose method takes other arguments than it is called with: once, and not row by row."""
+    """Raises `BadInput` for a plug-in whose method takes other arguments than it is called with: once, and not row by
+    row.
+    """
     if kind not in _CALLED:
         return
     names, arguments, written = _CALLED[kind]
@@ -94,7 +100,8 @@ def name_of(plugin: Any) -> str:
 def recorded_name(kind: type) -> str:
     """`module.Class` as runs record it.
 
-    A class of this package keeps the path under which the first runs recorded it, so that a stored run is resumed after its module moved.
+    A class of this package keeps the path under which the first runs recorded it, so that a stored run is resumed after
+    its module moved.
     """
     path = f"{kind.__module__}.{kind.__qualname__}"
     first = _first_names().get(path) if path.startswith("context_bench.") else None
@@ -111,7 +118,7 @@ def _first_names() -> dict[str, str]:
 
 
 def fingerprint(plugin: Any) -> dict[str, Any]:
-    """What makes a plug-in's results what they are: its own `fingerprint()`, else class, name, version and plain public attributes."""
+    """Identity of a plug-in's results: its own `fingerprint()`, else class, name, version and plain public attributes."""
     own = method(plugin, "fingerprint")
     if own is not None:
         found = own()

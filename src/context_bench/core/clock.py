@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from and how to wait."""
+    """The source of time and of waiting."""
 
     def now(self) -> float:
         """Seconds since the epoch."""

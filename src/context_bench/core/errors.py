@@ -54,7 +54,9 @@ class BadSpec(Stop):
 
 
 class UnknownName(Stop, KeyError):
-    """No such dataset, system, evaluator, metric or reporter; suggests near names. `lists`: the command that lists all of them."""
+    """No such dataset, system, evaluator, metric or reporter; suggests near names. `lists`: the command that lists all
+    of them.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], lists: str | None = None) -> None:
         names = sorted(known)
@@ -180,7 +182,7 @@ class SetupFailed(SystemFailed):
 
 
 class NotStored(SystemFailed):
-    """What came back cannot be kept in the store; the row keeps why, and what was paid."""
+    """A reply that cannot be kept in the store; the row keeps the reason and the cost."""
 
 
 class EvaluatorFailed(Failed):
@@ -192,11 +194,15 @@ class JudgeUnreadable(EvaluatorFailed):
 
 
 class SandboxFailed(EvaluatorFailed):
-    """A sandbox that works elsewhere on this machine did not start this time; says nothing about the program it was for."""
+    """A sandbox that works elsewhere on this machine did not start this time; says nothing about the program it was
+    for.
+    """
 
 
 class CopyUnusable(SandboxFailed):
-    """An agent left its copy so that nobody can read or verify it: the agent's own doing, and no failure of the sandbox."""
+    """An agent left its copy so that nobody can read or verify it: the agent's own doing, and no failure of the
+    sandbox.
+    """
 
 
 def describe(error: BaseException) -> str:

@@ -1,7 +1,9 @@
-"""Families: one record for each subject that is measured (memories, compressors, traffic, agents, traces), and the list of them.
+"""Families: one record for each subject that is measured (memories, compressors, traffic, agents, traces), and the list
+of them.
 
-The record says what the subject brings to commands, data, runs, stores and reports. The platform walks the list and asks no run what it
-is about. Built-in records stand in `BUILTINS`; an installed package offers its own under the entry-point group `context_bench.families`.
+The record says what the subject brings to commands, data, runs, stores and reports. The platform walks the list and
+asks no run what it is about. Built-in records stand in `BUILTINS`; an installed package offers its own under the
+entry-point group `context_bench.families`.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ BUILTINS = (
 class Command:
     """A command of the command line, loaded when it is called.
 
-    `place`: "package.module:function", or "package.module:app" for a group of commands. `about`: its line in the list. `settings`: of its
-    parser. `after`: the command that it follows in the list; without one it comes last. `default`: the command of a group that is meant
-    where none is named.
+    `place`: "package.module:function", or "package.module:app" for a group of commands. `about`: its line in the list.
+    `settings`: of its parser. `after`: the command that it follows in the list; without one it comes last. `default`:
+    the command of a group that is meant where none is named.
     """
 
     place: str
@@ -50,8 +52,9 @@ class Command:
 class Datasets:
     """Data sets that a family opens by name, as `context_bench.datasets.load` is asked for them.
 
-    `prefix`: names that begin with it are always the family's. `owns(name)`: true for another name of its own. `load(name, n, seed)` gives
-    a `LoadedDataset`. `names()`: those for the list of all. `describe(name)`: what is known without reading.
+    `prefix`: names that begin with it are always the family's. `owns(name)`: true for another name of its own.
+    `load(name, n, seed)` gives a `LoadedDataset`. `names()`: those for the list of all. `describe(name)`: what is known
+    without reading.
     """
 
     prefix: str
@@ -63,7 +66,7 @@ class Datasets:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a family may read to complete a result: the open `store`, the run's `id`, and its `answers`.
+    """Access of a family that completes a result: the open `store`, the run's `id`, and its `answers`.
 
     `answers()` reads rows with their `row`, `example` and `output`, in plan order.
     """
@@ -75,10 +78,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a family keeps in a store beside runs, so that cleaning the store heeds it.
+    """Data that a family keeps in a store beside runs, so that cleaning the store heeds it.
 
-    `old(store, before)`: number → name of what was not touched since and is not being written. `remove(connection, numbers)` removes it,
-    without its bodies. `bodies()`: columns of the store that name stored bodies, which stay while one of them does.
+    `old(store, before)`: number → name of what was not touched since and is not being written.
+    `remove(connection, numbers)` removes it, without its bodies. `bodies()`: columns of the store that name stored
+    bodies, which stay while one of them does.
     """
 
     old: Callable[[Any, float], Mapping[int, str]]
@@ -88,7 +92,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """What a family shows on the page of its runs. Functions get the page's `reports.material.Material`.
+    """Sections of a family on the page of its runs. Functions get the page's `reports.material.Material`.
 
     Attributes:
         build: its sections, in order.
@@ -121,10 +125,12 @@ class Sections:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A format of `export` that only runs of the family have; `refusal`: the reason for which another run is refused, after its name.
+    """A format of `export` that only runs of the family have; `refusal`: the reason for which another run is refused,
+    after its name.
 
-    `write(result, answers, systems, stream)`: `answers(system)` reads rows of a system with `row`, `example` and `output`, all for `None`;
-    `systems`: those that are asked for, `None` for all. `newline`: one is added on standard output.
+    `write(result, answers, systems, stream)`: `answers(system)` reads rows of a system with `row`, `example` and
+    `output`, all for `None`; `systems`: those that are asked for, `None` for all. `newline`: one is added on standard
+    output.
     """
 
     write: Callable[[Any, Callable[[str | None], Iterable[Any]], list[str] | None, Any], None]
@@ -134,7 +140,8 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A subject that is measured. A run belongs to it if its manifest has the `manifest_key`; the value there is `about` below.
+    """A subject that is measured. A run belongs to it if its manifest has the `manifest_key`; the value there is
+    `about` below.
 
     `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where nothing is judged.
     `notes(result, about, score_field)`: sentences for above and for below those of the run. `complete(result, about, stored)`: fills in
@@ -168,7 +175,9 @@ class Family:
 
 
 def families() -> tuple[Family, ...]:
-    """All families: the built-in ones, then those that installed packages offer. One that cannot be used is left out with a warning."""
+    """All families: the built-in ones, then those that installed packages offer. One that cannot be used is left out
+    with a warning.
+    """
     return _all(tuple(sys.path))
 
 

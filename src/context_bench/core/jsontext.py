@@ -25,11 +25,15 @@ _MOST_DIGITS = 400
 
 
 class TooLarge(ValueError):
-    """A body that is not read, for it would need too much memory: too long, unpacking to too much, or of too many values."""
+    """A body that is not read, for it would need too much memory: too long, unpacking to too much, or of too many
+    values.
+    """
 
 
 def load_json(data: str | bytes) -> Any:
-    """JSON, lone surrogates included (which the fast reader refuses); `ValueError` if it is not JSON or nested too deeply."""
+    """JSON, lone surrogates included (which the fast reader refuses); `ValueError` if it is not JSON or nested too
+    deeply.
+    """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -40,12 +44,16 @@ def load_json(data: str | bytes) -> Any:
 
 
 def _whole(digits: str) -> int | float:
-    """A whole number beyond 64 bits; one beyond all floats is infinite, as `1e400` is, for its digits take long to read."""
+    """A whole number beyond 64 bits; one beyond all floats is infinite, as `1e400` is, for its digits take long to
+    read.
+    """
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
-    """`load_json` of what somebody sent over a wire. `TooLarge` is raised before anything is built that would need too much memory."""
+    """`load_json` of what somebody sent over a wire. `TooLarge` is raised before anything is built that would need too
+    much memory.
+    """
     if len(data) > most:
         raise TooLarge(f"too large: more than {most // 2**20} MiB")
     if len(data) > _SMALL:
@@ -54,7 +62,9 @@ def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
 
 
 def check_size(data: bytes, most: int = MOST_BYTES) -> None:
-    """Raise `TooLarge` for a body longer than `most` bytes, and for one whose values would need more memory than a body may."""
+    """Raise `TooLarge` for a body longer than `most` bytes, and for one whose values would need more memory than a body
+    may.
+    """
     if len(data) > most:
         raise TooLarge(f"too large: more than {most // 2**20} MiB")
     objects = _objects(data)
@@ -92,8 +102,8 @@ NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternPropertie
 def without_nulls(value: Any) -> Any:
     """JSON without the fields that are null: to the APIs of models a field left out and a null one are the same.
 
-    Null stays where it is a value of its own: in a list, in a schema's `const`, in what its `enum`, `default` and `examples` hold, and in
-    the arguments that a model gave to a tool.
+    Null stays where it is a value of its own: in a list, in a schema's `const`, in what its `enum`, `default` and
+    `examples` hold, and in the arguments that a model gave to a tool.
     """
     root = [value]
     left: list[tuple[Any, Any, Any, bool]] = [(root, 0, value, False)]

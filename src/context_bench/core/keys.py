@@ -1,9 +1,13 @@
-"""Stable identity: the same content gives the same key in any process, on any machine."""
+"""Stable identity: the same content gives the same key in any process, on any machine.
+
+Also texts that are kept only for comparison with later ones: named by a digest, packed until one is needed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +57,23 @@ def hash_file(path: Path) -> str:
 def seed_of(*parts: Any) -> int:
     """A 64-bit seed from any values: what is random stays the same for the same example and seed."""
     return int(stable_hash(list(parts), 16), 16)
+
+
+_SHORT = 200  # bytes up to which packing gains nothing
+
+
+def digest_of(kind: str, text: str) -> bytes:
+    """16 bytes that name a text of a kind."""
+    return hashlib.blake2b(f"{len(kind)}:{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def packed(text: str) -> bytes:
+    """The text in fewer bytes, its first byte saying how."""
+    data = text.encode("utf-8", "surrogatepass")
+    return b"\0" + data if len(data) <= _SHORT else b"\1" + zlib.compress(data, 1)
+
+
+def unpacked(data: bytes) -> str:
+    """The text again."""
+    plain = data[1:] if data[0] == 0 else zlib.decompress(data[1:])
+    return plain.decode("utf-8", "surrogatepass")

@@ -14,8 +14,8 @@ from typing import Any
 def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for the module of that name.
 
-    `paths`: "package.module:Name", or ".module:Name" seen from the module's own package, for each name that is found elsewhere. Whatever
-    is not among them raises `AttributeError` with the names there are (the module's `__all__`).
+    `paths`: "package.module:Name", or ".module:Name" seen from the module's own package, for each name that is found
+    elsewhere. Whatever is not among them raises `AttributeError` with the names there are (the module's `__all__`).
     """
     homes = {name: home for home, _, name in (path.partition(":") for path in paths)}
 

@@ -1,6 +1,7 @@
-"""Who made which call: a ledger is open while one piece of work runs, and every call made meanwhile is written into it.
+"""Calls by the work that made them: a ledger is open while one work item runs, and takes every call made meanwhile.
 
-The current ledger lives in a context variable, so concurrent work does not mix, and a system written by a user need not know of it.
+The current ledger lives in a context variable, so concurrent work does not mix, and a system written by a user need not
+know of it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from context_bench.core.records import Account, Call, Usage
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How the calls of one conversation can be recognised behind a proxy.
+    """A sign by which the calls of one conversation are recognised behind a proxy.
 
-    `mode` "key": `token` is sent as the API key (the tap swaps in the real one); "header": as `x-context-bench`; "serial": nothing is
-    sent, the tap attributes by time.
+    `mode` "key": `token` is sent as the API key (the tap swaps in the real one); "header": as `x-context-bench`;
+    "serial": nothing is sent, the tap attributes by time.
     """
 
     mode: str
@@ -30,9 +31,10 @@ class Mark:
 class Ledger:
     """The calls of one piece of work on one account, and the rules that hold for them.
 
-    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before them. `waiting`: who
-    is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what looks down is asked once more at most.
-    `in_full`: tokens of the request as it would have been sent, where a system of this process shortens before it asks.
+    `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before
+    them. `waiting`: who is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what
+    looks down is asked once more at most. `in_full`: tokens of the request as it would have been sent, where a system
+    of this process shortens before it asks.
     """
 
     account: Account = "system"

@@ -1,8 +1,9 @@
-"""Under what load times were measured: how many requests were under way, how often, and what changed about it on the way.
+"""Under what load times were measured: how many requests were under way, how often, and what changed about it on the
+way.
 
-A manifest's `load`: `{"mode": "fixed" | "adaptive" | "single", "at_once": N, "rpm": …, "tpm": …, "stream": …}`; its `loads`: those that
-rows were made under, more than one if the run went on with other settings; its `limits`: one entry per execution of the run, endpoint →
-list of `[at, limit, reason]` (seconds since the epoch, requests at once, why).
+A manifest's `load`: `{"mode": "fixed" | "adaptive" | "single", "at_once": N, "rpm": …, "tpm": …, "stream": …}`; its
+`loads`: those that rows were made under, more than one if the run went on with other settings; its `limits`: one entry
+per execution of the run, endpoint → list of `[at, limit, reason]` (seconds since the epoch, requests at once, why).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 
 def load_of(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The load a run was made under; for runs that do not say so, from their number of workers. `None`: nothing is known."""
+    """The load a run was made under; for runs that do not say so, from their number of workers. `None`: nothing is
+    known.
+    """
     if isinstance(known := manifest.get("load"), Mapping):
         return dict(known)
     options = manifest.get("options") or {}
@@ -39,7 +42,9 @@ def in_words(load: Mapping[str, Any]) -> str:
 
 
 def different_load(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """Why the times of two runs (by their manifests) cannot be compared; `None` if they can, or if nothing is known."""
+    """The reason why the times of two runs (by their manifests) cannot be compared; `None` if they can, or if nothing
+    is known.
+    """
     ours, theirs = loads_of(before), loads_of(after)
     if not ours or not theirs or (ours == theirs and len(ours) == 1):
         return None
@@ -54,7 +59,7 @@ def _then(loads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def limit_notes(manifest: Mapping[str, Any]) -> list[str]:
-    """What changed on the way about how many requests an endpoint was sent at once: new settings, and where it was cut or slowed down."""
+    """Changes of the number of requests sent to an endpoint at once: new settings, and where it was cut or slowed down."""
     loads = loads_of(manifest)
     mixed = [f"Times mix different load, for the run went on with other settings: {_then(loads)}."] if len(loads) > 1 else []
     return mixed + [

@@ -1,7 +1,7 @@
 """Numbers from outside, read in one place: wires, logs, journals, imports, catalogues and stores all ask here.
 
-What is no such number, or larger than anything it can mean, is `None`. Whatever is returned can be stored in any of our databases,
-written as JSON, and summed a million times.
+What is no such number, or larger than anything it can mean, is `None`. Whatever is returned can be stored in any of our
+databases, written as JSON, and summed a million times.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def whole(value: Any) -> int | None:
 
 
 def count(value: Any) -> int | None:
-    """How many of something there are: whole, not negative, and told as a number (NumPy's included)."""
+    """A count: whole, not negative, and given as a number (NumPy's included)."""
     kind = type(value)
     if kind is int:
         return value if 0 <= value <= MOST else None
@@ -79,7 +79,7 @@ def line(value: Any) -> int | None:
 
 
 def amount(value: Any, most: float = 1e9) -> float | None:
-    """How much of something there is: a number from 0 to `most`, NumPy's included."""
+    """An amount: a number from 0 to `most`, NumPy's included."""
     kind = type(value)
     if kind is float or kind is int:
         return float(value) if 0 <= value <= most else None
@@ -133,7 +133,9 @@ def scores(values: Any) -> dict[str, float]:
 
 
 def _plain(value: Any) -> float | None:
-    """A real number of another type than Python's own two, as one of these; `None` for all else, truth values and texts among it."""
+    """A real number of another type than Python's own two, as one of these; `None` for all else, truth values and texts
+    among it.
+    """
     if value is None or isinstance(value, bool | str) or not isinstance(value, Real):
         return None
     return int(value) if isinstance(value, Integral) else _as_float(value)

@@ -1,6 +1,7 @@
-"""What a plug-in looks like. Structural: nobody inherits from us, and every method may be plain or async.
+"""Protocols of plug-ins. Structural: nobody inherits from us, and every method may be plain or async.
 
-`name` may be an attribute or a property. Optional members are listed in each docstring; one place (`core.calling`) finds and calls them.
+`name` may be an attribute or a property. Optional members are listed in each docstring; one place (`core.calling`)
+finds and calls them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class System(Protocol):
-    """What is measured: gets an example, gives it back with a `response` (and/or a changed `context`).
+    """The thing under test: gets an example, gives it back with a `response` (and/or a changed `context`).
 
-    Optional: `async aprocess(example)` · `process_conversation(turns) -> list[message]` · `fingerprint() -> dict` (everything
-    that changes its answers, never secrets) · `async aclose()` · `played_back = True` (it repeats answers that were
-    given elsewhere: its examples hold `trial`, and a row's latency is the `seconds` of the calls it records) · `calls_elsewhere = True`
-    (a program of its own does the work: what the tap sees are the system's own calls, priced by its `prices`) · `stateful = True`: the
-    examples of a `group` share state. Then also `namespace(name)` → an isolated twin for one group, else `reset()` between groups, and
-    `setup(example)` or `async asetup(example)`: get the group of this example ready, once, before its first question; what it returns (a
-    JSON-ready mapping) is kept.
+    Optional: `async aprocess(example)` · `process_conversation(turns) -> list[message]` · `fingerprint() -> dict`
+    (everything that changes its answers, never secrets) · `async aclose()` · `played_back = True` (it repeats answers
+    that were given elsewhere: its examples hold `trial`, and a row's latency is the `seconds` of the calls it records)
+    · `calls_elsewhere = True` (a program of its own does the work: what the tap sees are the system's own calls, priced
+    by its `prices`) · `stateful = True`: the examples of a `group` share state. Then also `namespace(name)` → an
+    isolated twin for one group, else `reset()` between groups, and `setup(example)` or `async asetup(example)`: get the
+    group of this example ready, once, before its first question; what it returns (a JSON-ready mapping) is kept.
     """
 
     @property
@@ -38,10 +39,11 @@ class Evaluator(Protocol):
     """Judges one (example, output) pair: named numbers, `{}` where it does not apply.
 
     Optional: `version = "2"` · `needs = ("answer",)` (example fields) · `fields = ("f1",)` (names of its numbers) ·
-    `applies(example, output) -> bool` · `async ascore(...)` which raises `EvaluatorFailed` · `fingerprint()` · `stage = "after"` ·
-    `not_for = ("mmlu",)` (datasets, by the `dataset` of their examples, that it has no say in) · `quick = True` (`score` takes less than
-    half a millisecond and does no I/O: it is called on the event loop from the first row) · `walls() -> str` (for the run's notes: what
-    stands around code that it runs, in a sentence; "" while there was none).
+    `applies(example, output) -> bool` · `async ascore(...)` which raises `EvaluatorFailed` · `fingerprint()` ·
+    `stage = "after"` · `not_for = ("mmlu",)` (datasets, by the `dataset` of their examples, that it has no say in) ·
+    `quick = True` (`score` takes less than half a millisecond and does no I/O: it is called on the event loop from the
+    first row) · `walls() -> str` (for the run's notes: what stands around code that it runs, in a sentence; "" while
+    there was none).
     """
 
     @property
@@ -71,8 +73,8 @@ class MemorySystem(Protocol):
 
 @dataclass(slots=True)
 class Compressed:
-    """What a compressor made of a prefix. `opaque`: something only the provider can read (then `messages` is empty). `warnings`: what it
-    could not do as it was asked to, such as keep a budget by other means than cutting.
+    """A prefix as a compressor returned it. `opaque`: something only the provider can read (then `messages` is empty).
+    `warnings`: what it could not do as it was asked to, such as keep a budget by other means than cutting.
     """
 
     messages: list[dict[str, Any]]
@@ -84,11 +86,12 @@ class Compressed:
 
 @runtime_checkable
 class Compressor(Protocol):
-    """Shortens the messages before `tail`. Messages are OpenAI chat messages. `budget` is the most tokens of message text that may be
-    left of the prefix (`None` = the compressor's own choice). Stateless ones return the state they got. Optional: `needs_query = True`:
-    it looks at the question; `of_text = True`: it knows texts, not messages, and gets a session as one text; `ignores_budget = True` ·
-    `deterministic = True`: the same messages give the same result · `async answer(opaque, messages, question) -> {response}`: continues
-    from an opaque result, with what came after the prefix.
+    """Shortens the messages before `tail`. Messages are OpenAI chat messages. `budget` is the most tokens of message
+    text that may be left of the prefix (`None` = the compressor's own choice). Stateless ones return the state they
+    got. Optional: `needs_query = True`: it looks at the question; `of_text = True`: it knows texts, not messages, and
+    gets a session as one text; `ignores_budget = True` · `deterministic = True`: the same messages give the same result
+    · `async answer(opaque, messages, question) -> {response}`: continues from an opaque result, with what came after
+    the prefix.
     """
 
     @property
@@ -99,7 +102,7 @@ class Compressor(Protocol):
 
 
 @runtime_checkable
-class Told(Protocol):
+class Fingerprinted(Protocol):
     """Examples that can be known again without being read: equal `told()`, equal examples in equal order.
 
     Their iterator may have `skip(count) -> int`: pass over so many, and say how many there were.
@@ -108,7 +111,7 @@ class Told(Protocol):
     def __iter__(self) -> Iterator[Example]: ...
 
     def told(self) -> Any:
-        """What makes the examples what they are, as JSON values; `None` if that is not known this time. May read files."""
+        """Identity of the examples, as JSON values; `None` if it is not known this time. May read files."""
 
     def unchanged(self) -> bool:
         """Is what `told` said still so?"""
@@ -120,16 +123,18 @@ class Recorder(Protocol):
     marker: str  # "key" | "header" | "serial"
 
     async def begin(self, conversation: str) -> Mark:
-        """Open a window for one piece of work of `conversation` (same conversation → same token) and say how to mark its calls."""
+        """Open a window for one piece of work of `conversation` (same conversation → same token) and say how to mark
+        its calls.
+        """
 
     async def end(self, mark: Mark) -> list[Forwarded]:
         """Close the window: what reached the provider in it, in order."""
 
     async def late(self) -> list[Forwarded]:
-        """What arrived, matched, after its window was closed (at most 5 s after); each is given once."""
+        """Matched records that arrived after their window was closed (at most 5 s after); each is given once."""
 
     async def unmatched(self) -> list[Forwarded]:
-        """What nobody can be named for; each is given once."""
+        """Records that match no window; each is given once."""
 
 
 class Spend(Protocol):
@@ -143,15 +148,16 @@ class Spend(Protocol):
 
 
 class Prices(Protocol):
-    """What tokens cost."""
+    """Prices of tokens."""
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """US dollars for `usage` on `model`, or `None` when no price is known."""
 
 
 class ReplyCache(Protocol):
-    """Replies remembered by the content of their request (`key` holds endpoint, model and body, never a key to them), for calls that would
-    be answered alike again. Called from any thread. An evaluator that can use one has an attribute `cache`, which may be set.
+    """Replies remembered by the content of their request (`key` holds endpoint, model and body, never a key to them),
+    for calls that would be answered alike again. Called from any thread. An evaluator that can use one has an attribute
+    `cache`, which may be set.
     """
 
     def get(self, key: str) -> dict[str, Any] | None:

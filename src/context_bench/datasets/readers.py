@@ -28,8 +28,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
+from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput
-from context_bench.core.unreadable import FAULTS
 
 
 class LineOfJson(NamedTuple):

@@ -25,8 +25,8 @@ from context_bench.transcripts import read_sessions
 from context_bench.transcripts.account import BILLED_PARTS, Account, completed, fit
 from context_bench.transcripts.session import RecordedReply, Session
 from context_bench.wire.apis.read import parse_request
-from context_bench.wire.headers import sendable
-from context_bench.wire.prefix import Prompts, segments
+from context_bench.wire.cache import Prompts, segments
+from context_bench.wire.request import sendable
 
 _BUNDLED = ours.PREFIX.rstrip("/")
 _HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?(?::(?P<pattern>.+))?")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.records import Example
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 from context_bench.datasets.fields import FieldFault, Form, compile_field
 from context_bench.datasets.prepare import FUNCTIONS, Row, Source
 

@@ -16,14 +16,14 @@ from context_bench.engine.gathering import Gatherer
 from context_bench.stats.verdict import (
     Assay,
     Evidence,
-    Question,
+    VerdictQuestion,
     default_margin,
     judge,
     noise_floor,
     shows_inferior,
     weigh,
 )
-from context_bench.stats.verdict.ceiling import CEILINGS, could_not_win, told_apart
+from context_bench.stats.verdict.evidence import CEILINGS, could_not_win, told_apart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class Comparer:
         Datasets named in `aside` have lines of their own and are left out of everything else, where there is anything else.
         """
         self.margin = self._margin()
-        asked: list[tuple[Hashable, Question]] = []
+        asked: list[tuple[Hashable, VerdictQuestion]] = []
         for system in self.columns:
             if system == self.baseline or system in self.unranked:
                 continue
@@ -109,7 +109,7 @@ class Comparer:
             found = {system: kinds for system, kinds in found.items() if not self._is_control(system)}
         if sum(map(len, found.values())) > _MOST_BY_TYPE:
             return []
-        asked: list[tuple[Hashable, Question]] = []
+        asked: list[tuple[Hashable, VerdictQuestion]] = []
         for system, kinds in found.items():
             if not self._is_noise(system):
                 of = system if self._is_control(system) else None
@@ -121,7 +121,7 @@ class Comparer:
 
         Truncation is the `head_tail` of the system's size; else one of a fixed size, where as many tokens went on from it.
         """
-        asked: list[Question] = []
+        asked: list[VerdictQuestion] = []
         kept: list[str] = []
         for system in self.columns:
             cut = None if self._is_control(system) else self._truncation(system)
@@ -153,7 +153,7 @@ class Comparer:
 
     def _retained(self, system: str, cut: str) -> str:
         """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
-        from context_bench.stats.retained import retained
+        from context_bench.stats.lift import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
         if full is None or none is None or system in (full, none):
@@ -173,7 +173,7 @@ class Comparer:
             keys = self._pairs(all_of_them[0], other, None, within=keys).keys
         return self._pairs(name, name, None, within=keys).first
 
-    def _judged(self, asked: Sequence[tuple[Hashable, Question]]) -> list[Comparison]:
+    def _judged(self, asked: Sequence[tuple[Hashable, VerdictQuestion]]) -> list[Comparison]:
         """Verdicts, family by family, in the order of the questions."""
         families: dict[Hashable, list[int]] = {}
         for place, (family, _) in enumerate(asked):
@@ -199,7 +199,7 @@ class Comparer:
         own = self._role(system)
         return own.role == "noise_floor" and own.of in (None, self.baseline)
 
-    def _as_noise(self, question: Question, made: Comparison) -> Comparison:
+    def _as_noise(self, question: VerdictQuestion, made: Comparison) -> Comparison:
         """The second passthrough against the first is no candidate: its sentence is about noise."""
         if not self._is_noise(question.system):
             return made
@@ -221,11 +221,11 @@ class Comparer:
         pairs = self._pairs(none, full, None)
         return default_margin(float(pairs.second.mean()), float(pairs.first.mean())) if len(pairs.first) else default_margin()
 
-    def _question(self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None) -> Question:
+    def _question(self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None) -> VerdictQuestion:
         baseline = self.baseline if against is None else against
         pairs = self._pairs(system, baseline, dataset, kind=kind)
         shapes = self.columns[system].shapes
-        return Question(
+        return VerdictQuestion(
             system,
             baseline,
             self.score_field,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.records import Estimate
 from context_bench.engine.columns import Columns, averaged, compact
 from context_bench.engine.gathering import Gatherer
-from context_bench.stats.clusters import MIN_CLUSTERS
+from context_bench.stats.means import MIN_CLUSTERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def score_estimate(
 def _interval(estimate: Estimate, values: NDArray[Any], codes: NDArray[Any], in_range: bool, seed: int) -> None:
     import numpy as np
 
-    from context_bench.stats.bounded import bounded
+    from context_bench.stats.intervals import bounded
     from context_bench.stats.means import bootstrap_mean
 
     if in_range:

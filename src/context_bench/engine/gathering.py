@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core import rowfacts
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
+from context_bench.core.rows import COMPLETION, COST, TTFT, qa_type
 from context_bench.engine.columns import Columns, Numbers, digest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Gatherer:
         _examples(columns, rows, shapes)
         numbers = _places(self.datasets, datasets)
         failed = [row.failed for row in rows]
-        kinds, trials = _places(self.types, [rowfacts.qa_type(row) for row in rows]), [row.trial for row in rows]
+        kinds, trials = _places(self.types, [qa_type(row) for row in rows]), [row.trial for row in rows]
         facts: tuple[Sequence[int], ...] = (numbers, kinds, trials, [bool(row.errors) for row in rows], failed)
         for known, values in zip(columns.small.values(), facts, strict=True):
             if any(values):
@@ -88,9 +88,9 @@ def _measured(rows: Sequence[EvalRow], failed: Sequence[bool]) -> Iterator[tuple
     yield "latency", _finite([None if without else row.latency for row, without in zip(rows, failed, strict=True)])
     usage = [row.usage for row in rows]
     if any(usage):
-        yield "reply", _first(usage, *rowfacts.COMPLETION)
-        yield "cost", _first(usage, *rowfacts.COST)
-        yield "ttft", _first(usage, *rowfacts.TTFT)
+        yield "reply", _first(usage, *COMPLETION)
+        yield "cost", _first(usage, *COST)
+        yield "ttft", _first(usage, *TTFT)
 
 
 def _first(facts: Sequence[dict[str, Any]], name: str, *others: str) -> NDArray[Any]:
@@ -106,7 +106,7 @@ def _first(facts: Sequence[dict[str, Any]], name: str, *others: str) -> NDArray[
     return found
 
 
-#: What numpy makes the same number of as `rowfacts.number`.
+#: What numpy makes the same number of as `number`.
 _NUMBERS = frozenset((int, float, bool, type(None)))
 
 

@@ -21,8 +21,7 @@ from context_bench.core.secrets import (
     surely_names_a_secret,
 )
 from context_bench.engine.store.encoding import dumps, is_reference, loads
-from context_bench.llm.keyring import environment_notes, environment_secrets
-from context_bench.llm.redact import without_parameters
+from context_bench.llm.redact import environment_notes, environment_secrets, without_parameters
 
 HIDDEN = "[redacted]"
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>]+@")

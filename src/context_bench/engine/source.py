@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
-from context_bench.core.protocols import Told
+from context_bench.core.protocols import Fingerprinted
 from context_bench.core.records import Example
-from context_bench.core.skipping import skip
 from context_bench.engine.plan import PlannedArm
 
 END: Any = object()
@@ -23,7 +23,7 @@ def source_key(examples: Iterable[Example], arms: Sequence[PlannedArm], program:
     own keys, which the store watches, and on who takes a budget from whom.
     """
     try:
-        told = examples.told() if isinstance(examples, Told) else None
+        told = examples.told() if isinstance(examples, Fingerprinted) else None
     except OSError:  # who reads it will say so
         return None
     budgets = sorted([arm.name, arm.arm.budget_from] for arm in arms if arm.arm.budget_from is not None)
@@ -35,7 +35,7 @@ class Source:
 
     def __init__(self, examples: Iterable[Example]) -> None:
         self._examples: Iterator[Any] = iter(examples)
-        self._watched = examples if isinstance(examples, Told) else None
+        self._watched = examples if isinstance(examples, Fingerprinted) else None
         self.told = self._watched is not None
         self.position = 0
 

@@ -11,15 +11,14 @@ from typing import Any
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
-from context_bench.core.ranks import of_rank, without_ranks
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
 from context_bench.core.roles import CANDIDATE, ArmRole, of_kind
-from context_bench.core.rowfacts import RowTally, in_pieces
+from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.columns import Columns
 from context_bench.engine.estimates import estimates_of
 from context_bench.engine.gathering import Gatherer
-from context_bench.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW
-from context_bench.stats.summaries import combined, key_names, rank_systems
+from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
+from context_bench.stats.pareto import combined, key_names, rank_systems
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")

@@ -28,7 +28,7 @@ from context_bench.judge.blinding import VISIBILITIES, leak
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
 from context_bench.stats.agreement import alpha_ordinal
-from context_bench.stats.proportions import wilson
+from context_bench.stats.intervals import wilson
 from context_bench.wire.apis.read import Reply
 
 T = TypeVar("T")

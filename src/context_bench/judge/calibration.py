@@ -253,7 +253,7 @@ async def _accepted(judge: Any, pairs: Sequence[tuple[Example, str]], found: Ans
 
 
 def _share(count: int, n: int) -> Estimate:
-    from context_bench.stats.proportions import wilson
+    from context_bench.stats.intervals import wilson
 
     interval = wilson(count, n)
     return Estimate(count / n, interval.low, interval.high, n=n, clusters=n, method="Wilson")

@@ -64,8 +64,8 @@ def pairwise_summary(verdicts: Sequence[PairVerdict], clusters: Sequence[Hashabl
     """Sum up; `clusters`: what the items were drawn with, such as their session. `None` without a verdict."""
     if not verdicts:
         return None
-    from context_bench.stats.bounded import bounded
-    from context_bench.stats.clusters import MIN_CLUSTERS
+    from context_bench.stats.intervals import bounded
+    from context_bench.stats.means import MIN_CLUSTERS
 
     wins = [verdict.win for verdict in verdicts]
     found = bounded(wins, clusters, low=0.0, high=1.0)

@@ -26,7 +26,7 @@ from context_bench.core.rubric import (
     read_rubric,
     verdicts_in,
 )
-from context_bench.core.tables import load_toml, load_yaml
+from context_bench.core.templates import load_toml, load_yaml
 from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import Judge, Line, Question, response_of

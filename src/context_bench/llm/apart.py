@@ -1,7 +1,9 @@
-"""Work that would hold up others, in a process of its own: the interpreter lets one thread work at a time, so another thread is not enough.
+"""Work that would hold up others, in a process of its own: the interpreter lets one thread work at a time, so another
+thread is not enough.
 
-As long as all there is to do is small it is done here, since a way to another process and back costs more. With the first large piece the
-object that does the work, and remembers what it must, is handed over; all later work is done there, in order.
+As long as all there is to do is small it is done here, since a way to another process and back costs more. With the
+first large piece the object that does the work, and remembers what it must, is handed over; all later work is done
+there, in order.
 """
 
 from __future__ import annotations

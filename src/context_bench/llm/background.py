@@ -1,4 +1,6 @@
-"""One event loop in a thread of its own, so that plain functions can use async code from a script, a thread, or inside a running loop."""
+"""One event loop in a thread of its own, so that plain functions can use async code from a script, a thread, or inside
+a running loop.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ T = TypeVar("T")
 class Background:
     """An event loop that runs in a daemon thread, started when first used.
 
-    The caller's context variables (the open ledger among them) hold inside the coroutine. A call made from this very loop, by sync code
-    that async code of ours has called, is done on a second loop of the same kind: it blocks the first one but never locks up.
+    The caller's context variables (the open ledger among them) hold inside the coroutine. A call made from this very
+    loop, by sync code that async code of ours has called, is done on a second loop of the same kind: it blocks the
+    first one but never locks up.
     """
 
     def __init__(self, name: str = "context-bench") -> None:

@@ -1,22 +1,20 @@
 """The one client that calls models: any of the three wires, plain or streamed, with the only retry loop of the house.
 
-Every attempt becomes a `Call` in the current ledger, failed ones too. What is measured is the attempt itself: waiting for a slot, for money
-or before a retry is kept apart in `Call.waited`.
+Every attempt becomes a `Call` in the current ledger, failed ones too. What is measured is the attempt itself: waiting
+for a slot, for money or before a retry is kept apart in `Call.waited`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-from context_bench.core import urls
+from context_bench.core.addresses import endpoint as endpoint
+from context_bench.core.addresses import login_apart
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
@@ -25,24 +23,21 @@ from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
-from context_bench.core.secrets import Masker
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
-from context_bench.llm.failures import Failure
-from context_bench.llm.limits import Limiter, Outcome
-from context_bench.llm.pacing import Quota
+from context_bench.llm.failures import Failure, RetryPolicy, quotas_told
+from context_bench.llm.limits import Limiter, Quota, RequestEnd
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.llm.redact import MASK, bare_url, secrets_in
-from context_bench.llm.retry import RetryPolicy, quotas_told
+from context_bench.llm.redact import bare_url, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
-from context_bench.llm.tallies import Tallies, Tally
-from context_bench.llm.transport import Address, Broken, Response, Transport, Trouble, address_of, head_of
+from context_bench.llm.spend import TokenCount, TokenCounts
+from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
 from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import count_request, counted_texts, exactly
 
-_VERSIONED = re.compile(r"/v\d+(?:alpha|beta)?\d*(?=/|$)", re.IGNORECASE)
-#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in it.
+#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in
+#: it.
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
@@ -56,7 +51,7 @@ _NO_DEADLINE = nullcontext()
 
 
 class Request(Protocol):
-    """What can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no key."""
+    """A request that can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no key."""
 
     @property
     def wire(self) -> str: ...
@@ -79,10 +74,11 @@ class ChatRequest:
 
 
 def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0) -> float | None:
-    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where it is an estimate.
+    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where
+    it is an estimate.
 
-    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be added to the
-    prompt. `None` where no price is known.
+    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be
+    added to the prompt. `None` where no price is known.
     """
     body = request.body
     model = str(body.get("model") or "")
@@ -103,12 +99,12 @@ def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool
 class ChatClient:
     """Calls models behind `base_url` (with or without `/v1`, trailing slashes or credentials in it).
 
-    `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries` further attempts after
-    408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting `retry_base_delay` · 2ⁿ seconds or what the provider
-    asks for, at most `retry_cap`; a quarter of that where nobody takes the connection.
-    `headers` are sent with every request and win over the request's own. `proxy_key`: the key that the
-    proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the key.
-    Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
+    `timeout`: seconds for one attempt (`None` = no limit); the example's own deadline is the ledger's. `max_retries`
+    further attempts after 408, 409, 425, 429, 5xx, broken or refused connections and timeouts, waiting
+    `retry_base_delay` · 2ⁿ seconds or what the provider asks for, at most `retry_cap`; a quarter of that where nobody
+    takes the connection. `headers` are sent with every request and win over the request's own. `proxy_key`: the key
+    that the proxy itself checks; it is sent in place of `api_key`. When the ledger has a mark by key, its token is the
+    key. Errors are `core.errors.SystemFailed`; no error, record or log holds a key.
     """
 
     def __init__(
@@ -126,7 +122,7 @@ class ChatClient:
         clock: Clock = SYSTEM_CLOCK,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._base, basic = _checked_base(base_url)
+        self._base, basic = login_apart(base_url, "base URL")
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
@@ -135,7 +131,7 @@ class ChatClient:
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[bytes, list[str]]] = {}
-        self._tallies = Tallies()
+        self._tallies = TokenCounts()
         self._transport: Transport | None = None  # of the loop on which this client was used last
 
     async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
@@ -145,8 +141,8 @@ class ChatClient:
     async def send(self, request: Request, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False) -> Reply:
         """Send until there is an answer or no attempt is left; the reply always has text (or, if allowed, tool calls).
 
-        `counter` counts the request for `Call.sent_tokens`. Raises `SystemFailed` classes, `CostCapReached` if the ledger's money does
-        not allow an attempt, `BadInput` if it cannot be told what the call might cost.
+        `counter` counts the request for `Call.sent_tokens`. Raises `SystemFailed` classes, `CostCapReached` if the
+        ledger's money does not allow an attempt, `BadInput` if it cannot be told what the call might cost.
         """
         ledger = current_ledger()
         sending = self._prepared(request, ledger, counter)
@@ -154,7 +150,7 @@ class ChatClient:
         while True:
             result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
             if isinstance(result, Reply):
-                return _unquoted(result, sending.secrets)
+                return without_secrets(result, sending.secrets)
             if not result.again or attempt > self._retries(result, ledger):
                 raise result.error
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
@@ -168,7 +164,9 @@ class ChatClient:
             waited, attempt = self._clock.monotonic() - before, attempt + 1
 
     def _retries(self, result: Failure, ledger: Ledger | None) -> int:
-        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for long."""
+        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for
+        long.
+        """
         if ledger is None or not ledger.brief or result.limited:
             return self.policy.max_retries
         return 0 if result.absent else min(1, self.policy.max_retries)
@@ -179,8 +177,10 @@ class ChatClient:
         await leave(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody would find it."""
-        return self.__dict__ | {"_heads": {}, "_tallies": Tallies(), "_transport": None}
+        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody
+        would find it.
+        """
+        return self.__dict__ | {"_heads": {}, "_tallies": TokenCounts(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -206,7 +206,7 @@ class ChatClient:
         return sending
 
     def _paced(self) -> bool:
-        """Whether a request's tokens must be known before it is sent: so many a minute are allowed."""
+        """True if a request's tokens must be known before it is sent: so many a minute are allowed."""
         return getattr(getattr(self.limiter, "pace", None), "tpm", None) is not None
 
     def _head(self, address: Address, request: Request, ledger: Ledger | None) -> tuple[bytes, list[str]]:
@@ -308,7 +308,7 @@ class ChatClient:
             result = await self._post(transport, sending, call, start, _positive(limit))
         except TooLarge as error:
             result = Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
-        except (TimeoutError, Trouble) as error:
+        except (TimeoutError, TransportError) as error:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
         finally:
@@ -392,7 +392,7 @@ class _Sending:
     data: bytes
     model: str
     secrets: list[str]
-    tally: Tally | None = None
+    tally: TokenCount | None = None
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
@@ -411,21 +411,6 @@ class _Sending:
         return len(self.data) // 4 if self.sent_tokens is None else self.sent_tokens
 
 
-def endpoint(base: str, path: str) -> str:
-    """The URL to call: `path` (`/v1/…`) under `base`.
-
-    A base that holds a version (`/v1`, `/v1beta/openai`) gets no second one; the whole endpoint is taken as it is; a query stays.
-    """
-    parts = urlsplit(base)
-    prefix = parts.path.rstrip("/")
-    bare = path.removeprefix("/v1")
-    if prefix.endswith(bare):
-        whole = prefix
-    else:
-        whole = prefix + (bare if _VERSIONED.search(prefix) else path)
-    return urlunsplit((parts.scheme, parts.netloc, whole, parts.query, ""))
-
-
 @lru_cache(maxsize=256)
 def _addresses(base: str, path: str) -> tuple[Address, str]:
     """The address to call, and its URL for people."""
@@ -433,18 +418,10 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
     return address_of(url), bare_url(url)
 
 
-def _checked_base(base_url: str) -> tuple[str, str | None]:
-    """The base URL without credentials, and those as a Basic header; `BadInput` if it is no HTTP URL."""
-    parts = urlsplit(urls.base_url(base_url, "base URL"))
-    url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
-    if parts.username is None and parts.password is None:
-        return url, None
-    login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return url, f"Basic {base64.b64encode(login.encode()).decode()}"
-
-
 def _checked_key(key: str | None) -> str | None:
-    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now, unseen."""
+    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now,
+    unseen.
+    """
     key = (key or "").strip()
     if not key.isprintable() or not key.isascii():
         raise BadInput("the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again")
@@ -452,7 +429,9 @@ def _checked_key(key: str | None) -> str | None:
 
 
 async def _more(response: Response, reader: StreamReader) -> bytes:
-    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and nothing more comes."""
+    """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and
+    nothing more comes.
+    """
     if not reader.complete:
         return await response.piece()
     with suppress(TimeoutError, Broken):
@@ -462,12 +441,14 @@ async def _more(response: Response, reader: StreamReader) -> bytes:
 
 
 async def _take_leave(response: Response, reader: StreamReader) -> None:
-    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens now spoils the reply.
+    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens
+    now spoils the reply.
 
-    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by the caller.
+    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by
+    the caller.
     """
     size = 0
-    with suppress(TimeoutError, Trouble):
+    with suppress(TimeoutError, TransportError):
         async with asyncio.timeout(_CLOSING_SECONDS):
             while size < _MOST_AFTER and (chunk := await response.piece()):
                 reader.feed(chunk)
@@ -484,33 +465,16 @@ def _positive(seconds: float | None) -> float | None:
     return None if seconds is None else max(0.0, seconds)
 
 
-def _outcome(result: Reply | Failure | None, attempt: int) -> Outcome:
+def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
     if isinstance(result, Reply):
-        return Outcome.CLEAN if attempt == 1 else Outcome.NEUTRAL
+        return RequestEnd.CLEAN if attempt == 1 else RequestEnd.NEUTRAL
     if result is not None and result.limited:
-        return Outcome.LIMITED
-    return Outcome.TROUBLED if result is not None and result.again else Outcome.NEUTRAL
-
-
-@lru_cache(maxsize=64)
-def _hiding(secrets: tuple[str, ...]) -> Masker:
-    return Masker(secrets, MASK)
-
-
-def _unquoted(reply: Reply, secrets: Sequence[str]) -> Reply:
-    """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
-    hide = _hiding(tuple(secrets))
-    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
-    for call in reply.tool_calls:
-        if isinstance(call.get("arguments"), str):
-            call["arguments"] = hide.text(call["arguments"])
-    if reply.after_done is not None:
-        reply.after_done["text"] = hide.text(reply.after_done["text"])
-    return reply
+        return RequestEnd.LIMITED
+    return RequestEnd.TROUBLED if result is not None and result.again else RequestEnd.NEUTRAL
 
 
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
-    """What a reply's headers say is left of the account's quotas."""
+    """Quotas of the account that are left, by a reply's headers."""
     told = {name: value for name, value in headers.items() if "ratelimit" in name}
     return quotas_told(told, now) if told else ()
 
@@ -523,7 +487,7 @@ def _more_tokens(about: int, call: Call) -> int:
 
 
 def _keep(call: Call, reply: Reply) -> None:
-    """What a reply says, for the record."""
+    """Write a reply's content into the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}

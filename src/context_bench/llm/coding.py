@@ -1,4 +1,6 @@
-"""Bodies unpacked: gzip, deflate, br and zstd, piece by piece, and never more of one than a limit. What is relayed is not touched."""
+"""Bodies unpacked: gzip, deflate, br and zstd, piece by piece, and never more of one than a limit. What is relayed is
+not touched.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class _Undo(Protocol):
 
 
 class Decoder:
-    """Unpacks a body as it comes, by the value of its `Content-Encoding` header (several codings are undone last first).
+    """Unpacks a body as it comes, by the value of its `Content-Encoding` header (several codings are undone last
+    first).
 
     `limit`: bytes in all that are unpacked, the steps in between included.
     """

@@ -1,10 +1,16 @@
-"""How a model server hands a reply over: errors in the provider's own form, and every way in which a delivery can go wrong."""
+"""Delivery of a reply by a model server: errors in the provider's own form, and every fault that can be played.
+
+Also the log of our own HTTP servers: a fault is one line, and a client's input that is not HTTP is none.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from aiohttp.http_exceptions import HttpProcessingError
 
 from context_bench.wire.apis.shared import Reply, sse
 
@@ -24,7 +30,8 @@ _ANTHROPIC_KINDS = {
 class ResponderError(Exception):
     """A responder refuses: becomes an HTTP error in the form of the request's wire.
 
-    `kind` is the provider's error type (default by status), `extra` more fields of the error object, `headers` more reply headers.
+    `kind` is the provider's error type (default by status), `extra` more fields of the error object, `headers` more
+    reply headers.
     """
 
     def __init__(
@@ -71,12 +78,13 @@ class ResponderError(Exception):
 class Delivery:
     """Everything about handing a reply over that is not the reply. Times in seconds.
 
-    `delay`: before the first byte (`inf` = never). `chunk_delay`: between chunks. `pieces`: deltas per text of a stream. `chunk_bytes`: cut
-    the body into chunks of so many bytes instead of one chunk per event. `disconnect`: close the connection before the headers, in the
-    middle of the body, or of the stream (the same for a streamed reply); `reset`: with a TCP reset instead of an orderly end.
-    `body` and `content_type` replace what is sent, `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the
-    end mark out, `stream_error` ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before
-    every event. `coding`: the body is packed so, each chunk readable as it comes.
+    `delay`: before the first byte (`inf` = never). `chunk_delay`: between chunks. `pieces`: deltas per text of a
+    stream. `chunk_bytes`: cut the body into chunks of so many bytes instead of one chunk per event. `disconnect`: close
+    the connection before the headers, in the middle of the body, or of the stream (the same for a streamed reply);
+    `reset`: with a TCP reset instead of an orderly end. `body` and `content_type` replace what is sent,
+    `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the end mark out, `stream_error`
+    ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before every
+    event. `coding`: the body is packed so, each chunk readable as it comes.
     """
 
     status: int = 200
@@ -103,3 +111,22 @@ class Staged:
 
     reply: Reply
     delivery: Delivery
+
+
+class _OneLine(logging.Logger):
+    """The library behind the servers logs whole tracebacks, of every malformed request too."""
+
+    def exception(self, msg: object, *args: object, exc_info: object = True, **more: object) -> None:
+        """Log a fault of ours in one line; the traceback is there at level DEBUG."""
+        traceback = exc_info if isinstance(exc_info, BaseException) else None
+        if isinstance(traceback, HttpProcessingError):
+            self.debug(msg, *args)
+            return
+        told = "" if traceback is None else f": {type(traceback).__name__}: {' '.join(str(traceback).split())[:300]}"
+        self.error(f"{msg}{told.replace('%', '%%')}", *args)
+        self.debug("where it happened", exc_info=traceback)
+
+
+#: What every server of ours is given as its logger.
+SERVER_LOG: logging.Logger = _OneLine("context_bench.server")
+SERVER_LOG.parent = logging.getLogger("context_bench")

@@ -22,7 +22,9 @@ def prompt_of(request: WireRequest) -> str:
 
 
 def counted(reply: Reply, request: WireRequest) -> Usage:
-    """The usage of a reply by our own count: the request by the rule of `core.wire`, the reply's text, reasoning and tool calls."""
+    """The usage of a reply by our own count: the request by the rule of `core.wire`, the reply's text, reasoning and
+    tool calls.
+    """
     counter = counter_for(request.model)
     made = sum(counter.count(text) for text in (reply.text, reply.refusal, reply.reasoning) if text)
     if reply.tool_calls:
@@ -56,7 +58,7 @@ class Echo:
         return [_vector(text) for text in texts]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes its answers what they are."""
+        """Identity of its answers."""
         return {"responder": "echo", "version": 1}
 
 
@@ -67,7 +69,9 @@ PACKED = "Which is the longest of these words: gate, harbour, ferry?"
 
 
 class SlowEcho:
-    """An echo that hands two of its replies over as providers may: `SLOWLY` in a stream of 0.6 s, `PACKED` packed if that is accepted."""
+    """An echo that hands two of its replies over as providers may: `SLOWLY` in a stream of 0.6 s, `PACKED` packed if
+    that is accepted.
+    """
 
     name = "echo"
 

@@ -1,35 +1,50 @@
-"""A real small model in this process: the bundled SmolLM2-135M, or a GGUF file of your own, through llama.cpp (`xllamacpp`).
+"""A real small model in this process: the bundled SmolLM2-135M, or a GGUF file of your own, through llama.cpp
+(`xllamacpp`).
 
-It is there to show that the whole chain works and how large effects look, without key or network. It is too small to rank systems that are
-close, and no judge: verdicts about a proxy need the model that will really be used.
+It shows that the whole chain works and how large effects look, without key or network. It is too small to rank systems
+that are close, and no judge: verdicts about a proxy need the model that will really be used.
+
+It answers best when it completes a pattern, so any request, whatever wire or shape, becomes a prompt of worked
+examples:
+
+* **question** = the last paragraph that begins with `Question:` in any user message; else the last paragraph of the
+  last user message (if that is longer than 120 words: its last sentence or line). Paragraphs are separated by blank
+  lines.
+* **context** = all other text of all messages, in order: system, user, assistant, tool results. Nothing is left out.
+* Tool definitions, tool calls and parts that are not text are not put to the model.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
 from context_bench.core.records import Usage
-from context_bench.llm import fewshot
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
 from context_bench.llm.weights import BUNDLED_MODEL, FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
 from context_bench.wire.apis.read import Reply
-from context_bench.wire.request import WireRequest
+from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
 try:
     import xllamacpp
 except ImportError:
     raise MissingExtra("the bundled model (xllamacpp)", "local") from None
 
-__all__ = ["Embedded", "Timings", "fetch_weights", "find_weights"]
+__all__ = [
+    "Embedded",
+    "Timings",
+    "fetch_weights",
+    "find_weights",
+]
 
 Style = Literal["qa-few-shot", "chat"]
 ANSWER_TOKENS = 32
@@ -39,11 +54,85 @@ _GREEDY = {"temperature": 0, "seed": 0}
 #: An answer is one line and not blank.
 _ONE_LINE = r"""root ::= " "? [^ \n] [^\n]* "\n"*"""
 _CHAT_ROLES = {"system": "system", "developer": "system", "assistant": "assistant"}
+#: Two worked examples of our own, invented, one in prose and one in the style of release notes.
+HEAD = (
+    "Text: The museum opened in 1936 in a former mill. Its first director, Anna Berg, collected clocks; the house has 412 of them today. "
+    "Entry is free on Mondays.\n\nQuestion: Who was the first director?\nAnswer: Anna Berg\n\n"
+    "Text: Changed in version 2.4: The timeout argument was added to the open() method. The default port is 8021. Requests longer than 64 "
+    'bytes are refused with the error "TooLong".\n\nQuestion: In which version was the timeout argument added?\nAnswer: 2.4\n\n'
+)
+_LABEL = re.compile(r"question\s*:\s*", re.IGNORECASE)
+_BLANK = re.compile(r"\n[ \t\r]*\n\s*")
+_LONG = 120  # words; a paragraph beyond this is not a question alone
+_LAST_SENTENCE = re.compile(r"(?:(?<=[.!?])\s+|\n\s*)(?=\S[^\n]*\Z)")
+
+
+class ContextAndQuestion(NamedTuple):
+    """Question of a request, and its text."""
+
+    context: str
+    question: str
+
+
+def question_of(request: WireRequest) -> ContextAndQuestion:
+    """Context and question of a request, by the rule above; both may be empty."""
+    texts = [(message.role, message.text.strip()) for message in request.messages]
+    users = [i for i, (role, text) in enumerate(texts) if role == "user" and text]
+    for i in reversed(users):
+        paragraphs = _BLANK.split(texts[i][1])
+        labelled = [j for j, paragraph in enumerate(paragraphs) if _LABEL.match(paragraph)]
+        if labelled:
+            return _taken(texts, i, paragraphs, labelled[-1])
+    if users:
+        paragraphs = _BLANK.split(texts[users[-1]][1])
+        return _taken(texts, users[-1], paragraphs, len(paragraphs) - 1)
+    return ContextAndQuestion("\n\n".join(text for _, text in texts if text), "")
+
+
+def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at: int) -> ContextAndQuestion:
+    """The question out of its paragraph, and what is left."""
+    question, rest = paragraphs[at].strip(), ""
+    if len(question.split()) > _LONG:
+        rest, question = _last_sentence(question)
+    others = [*paragraphs[:at], rest, *paragraphs[at + 1 :]]
+    left = "\n\n".join(paragraph for paragraph in others if paragraph.strip())
+    context = [left if i == message else text for i, (_, text) in enumerate(texts)]
+    return ContextAndQuestion(
+        "\n\n".join(text for text in context if text), _LABEL.sub("", question, count=1) if _LABEL.match(question) else question
+    )
+
+
+def _last_sentence(paragraph: str) -> tuple[str, str]:
+    cuts = list(_LAST_SENTENCE.finditer(paragraph))
+    if not cuts or len(paragraph) - cuts[-1].end() < 3:
+        return paragraph, ""
+    return paragraph[: cuts[-1].start()].rstrip(), paragraph[cuts[-1].end() :]
+
+
+def prompt_tail(asked: ContextAndQuestion) -> str:
+    """The prompt after the worked examples: the text (if there is any), the question, and the place for the answer."""
+    text = f"Text: {asked.context}\n\n" if asked.context else ""
+    return f"{text}Question: {' '.join(asked.question.split())}\nAnswer:"
+
+
+def prompt_parts(request: WireRequest, asked: ContextAndQuestion) -> list[str]:
+    """Beginning of `prompt_tail(asked)`, cut where requests part: after the system prompt, and after the text."""
+    if not asked.context:
+        return []
+    first = request.messages[0]
+    begun = "Text: " + (first.text.strip() if first.role in SYSTEM_ROLES else "")
+    text = f"Text: {asked.context}\n\n"
+    return [begun, text[len(begun) :]] if len(begun) > len("Text: ") and text.startswith(begun) else [text]
+
+
+def first_line(completion: str) -> str:
+    """The first line that says something."""
+    return completion.strip().partition("\n")[0].strip()
 
 
 @dataclass(slots=True)
 class Timings:
-    """What the model has done so far, by its own clock. `head_tokens`: taken from the cache (the worked examples)."""
+    """Work of the model so far, by its own clock. `head_tokens`: taken from the cache (the worked examples)."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -65,17 +154,19 @@ class Timings:
 class Embedded:
     """A responder around llama.cpp: greedy, one thread and one slot per instance, a window of `n_ctx` tokens.
 
-    `gguf`: model file (default: $CONTEXT_BENCH_GGUF, else the bundled one, which must have been fetched). `style`: `qa-few-shot` puts two
-    worked examples, the text and the question to the model and takes the first line of what follows (`llm.fewshot` says what is text and
-    what question); `chat` uses the model's own chat template. `instances`: copies of the model, each on a thread of its own, so that so
-    many requests are answered at once (about 0.35 GB each); answers do not depend on which one gives them.
+    `gguf`: model file (default: $CONTEXT_BENCH_GGUF, else the bundled one, which must have been fetched). `style`:
+    `qa-few-shot` puts two worked examples, the text and the question to the model and takes the first line of what
+    follows (the head of this module says what is text and what question); `chat` uses the model's own chat template.
+    `instances`: copies of the model, each on a thread of its own, so that so many requests are answered at once (about
+    0.35 GB each); answers do not depend on which one gives them.
 
-    Caching: the slot is taken back to the worked examples, which are the same for every request, before each one. So nothing that a
-    client sent is ever answered from the cache, not even the same context twice in a row, and latencies of systems can be compared.
-    `keep` is for many questions about few texts: a text (and the system prompt before it) that an instance was given last is not read
-    again when it comes again. Answers stay the same whatever was asked before: each part is read from the same state in the same way.
-    Usage is counted by the model's own tokenizer and leaves the worked examples out, as they are no text of the client's.
-    A request that does not fit gets 400 with the type `exceed_context_size_error`. `timings` sums up what was computed.
+    Caching: the slot is taken back to the worked examples, which are the same for every request, before each one. So
+    nothing that a client sent is ever answered from the cache, not even the same context twice in a row, and latencies
+    of systems can be compared. `keep` is for many questions about few texts: a text (and the system prompt before it)
+    that an instance was given last is not read again when it comes again. Answers stay the same whatever was asked
+    before: each part is read from the same state in the same way. Usage is counted by the model's own tokenizer and
+    leaves the worked examples out, as they are no text of the client's. A request that does not fit gets 400 with the
+    type `exceed_context_size_error`. `timings` sums up what was computed.
     """
 
     def __init__(
@@ -104,7 +195,7 @@ class Embedded:
         self._instances, self._threads, self._keep = max(1, instances), max(1, threads), keep
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._lanes: list[_Lane] = []
+        self._lanes: list[_Instance] = []
         self._of_thread = threading.local()
         self._embedder: Embedder | None = None
 
@@ -113,7 +204,7 @@ class Embedded:
         loop = asyncio.get_running_loop()
         if not self._keep or self.style != "qa-few-shot":
             return await loop.run_in_executor(self._started(), self._answer, request)
-        lane = self._lane(fewshot.asked(request).context)
+        lane = self._lane(question_of(request).context)
         try:
             return await loop.run_in_executor(lane.pool, self._answer, request)
         finally:
@@ -149,7 +240,7 @@ class Embedded:
             await asyncio.to_thread(pool.shutdown)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes its answers what they are."""
+        """Identity of its answers."""
         return {
             "responder": "embedded",
             "version": 1,
@@ -169,10 +260,12 @@ class Embedded:
                 self._pool = ThreadPoolExecutor(self._instances, thread_name_prefix="embedded")
             return self._pool
 
-    def _lane(self, text: str) -> _Lane:
-        """The instance that has the text, else an idle one, of these the one that loses least; one more waits there (event loop only)."""
+    def _lane(self, text: str) -> _Instance:
+        """The instance that has the text, else an idle one, of these the one that loses least; one more waits there
+        (event loop only).
+        """
         if not self._lanes:
-            self._lanes = [_Lane(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
+            self._lanes = [_Instance(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
         chosen = min(self._lanes, key=lambda lane: (lane.text != text, lane.waiting, len(lane.text)))
         chosen.text = text
         chosen.waiting += 1
@@ -184,7 +277,7 @@ class Embedded:
         if engine is None:
             with self._lock:  # one at a time: the first may have to rewrite the file
                 path = fast_copy(self.path) if self._bundled else self.path
-                engine = _Engine(path, self.n_ctx, self._threads, fewshot.HEAD if self.style == "qa-few-shot" else "")
+                engine = _Engine(path, self.n_ctx, self._threads, HEAD if self.style == "qa-few-shot" else "")
             self._of_thread.engine = engine
         return engine
 
@@ -200,14 +293,14 @@ class Embedded:
         return self._complete(request) if self.style == "qa-few-shot" else self._chat(request)
 
     def _complete(self, request: WireRequest) -> Reply:
-        asked = fewshot.asked(request)
+        asked = question_of(request)
         if not asked.context and not asked.question:
             raise ResponderError(400, "the request holds no text to answer")
         engine = self._engine()
-        parts = fewshot.parts(request, asked) if self._keep else []
-        told = engine.complete(fewshot.tail(asked), _limit(request) or ANSWER_TOKENS, parts)
+        parts = prompt_parts(request, asked) if self._keep else []
+        told = engine.complete(prompt_tail(asked), _limit(request) or ANSWER_TOKENS, parts)
         choice = told["choices"][0]
-        return self._reply(request, told, fewshot.answer(choice["text"]), choice["finish_reason"], engine.head_tokens)
+        return self._reply(request, told, first_line(choice["text"]), choice["finish_reason"], engine.head_tokens)
 
     def _chat(self, request: WireRequest) -> Reply:
         messages = [{"role": _CHAT_ROLES.get(m.role, "user"), "content": m.text} for m in request.messages if m.text]
@@ -226,7 +319,7 @@ class Embedded:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Instance:
     """A thread with an instance of its own, and the text that the last request which went there was about."""
 
     pool: ThreadPoolExecutor
@@ -246,7 +339,8 @@ class _Engine:
     def complete(self, prompt: str, limit: int, parts: Sequence[str] = ()) -> dict[str, Any]:
         """Complete the worked examples and `prompt`, greedily, to the end of a line that says something.
 
-        `parts`: how `prompt` begins, cut where a later request may go on otherwise; what the slot holds of it is not read again.
+        `parts`: how `prompt` begins, cut where a later request may go on otherwise; what the slot holds of it is not
+        read again.
         """
         self._back_to(parts)
         wanted = {
@@ -266,8 +360,8 @@ class _Engine:
     def _back_to(self, parts: Sequence[str]) -> None:
         """Forget everything but the worked examples and `parts`; read those that are not held.
 
-        A part is always read behind the parts before it, these standing in the slot as `_read` leaves them. So what the slot holds
-        depends on `parts` alone, to the last bit, whether it was read now or long ago.
+        A part is always read behind the parts before it, these standing in the slot as `_read` leaves them. So what the
+        slot holds depends on `parts` alone, to the last bit, whether it was read now or long ago.
         """
         same = 1
         while same < len(self._held) and same <= len(parts) and self._held[same] == parts[same - 1]:
@@ -278,7 +372,9 @@ class _Engine:
             self._read(part)
 
     def _read(self, part: str) -> int:
-        """Hold one more part; the number of tokens now held. Twice: from then on the slot is always taken back in the very same way."""
+        """Hold one more part; the number of tokens now held. Twice: from then on the slot is always taken back in the
+        very same way.
+        """
         text = "".join(self._held) + part
         self._slot(text)
         tokens = self._slot(text)

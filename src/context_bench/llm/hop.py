@@ -1,4 +1,5 @@
-"""A plain HTTP hop on loopback: what comes in goes on as it came, except where a function that is handed in changes or answers it.
+"""A plain HTTP hop on loopback: what comes in goes on as it came, except where a function that is handed in changes or
+answers it.
 
 `serve` stands on it, and so do the misbehaving proxies that tests and the demonstration use.
 """
@@ -13,11 +14,10 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
+from context_bench.core.addresses import listening_port, refusal
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import refusal
-from context_bench.core.urls import listening_port
 from context_bench.llm.coding import decode
-from context_bench.llm.delivery import ResponderError
+from context_bench.llm.delivery import SERVER_LOG, ResponderError
 from context_bench.llm.relay import (
     LINE_LIMIT,
     MOST_HEADERS,
@@ -31,7 +31,6 @@ from context_bench.llm.relay import (
     end_to_end,
     raw_headers,
 )
-from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.wire.apis.read import wire_of
 from context_bench.wire.apis.shared import dump, load_body
 
@@ -43,8 +42,10 @@ _NOT_PASSED = frozenset({"host", "content-length", "expect"})
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request on its way. `target` is path and query as received; `headers` are all but those of the connection itself."""
+class HopRequest:
+    """One request on its way. `target` is path and query as received; `headers` are all but those of the connection
+    itself.
+    """
 
     method: str
     target: str
@@ -70,15 +71,15 @@ class Request:
             return None
         return found if isinstance(found, dict) else None
 
-    def with_document(self, document: str) -> Request:
+    def with_document(self, document: str) -> HopRequest:
         """The same request with another JSON text as its body (sent without content coding)."""
         return self.with_raw(document.encode("utf-8"))
 
-    def with_body(self, body: dict[str, Any]) -> Request:
+    def with_body(self, body: dict[str, Any]) -> HopRequest:
         """The same request with another JSON object as its body."""
         return self.with_raw(dump(body))
 
-    def with_headers(self, headers: CIMultiDict[str]) -> Request:
+    def with_headers(self, headers: CIMultiDict[str]) -> HopRequest:
         """The same request with other headers."""
         return replace(self, headers=headers)
 
@@ -90,7 +91,7 @@ class Request:
             return Outgoing(self.method, self.target, headers, self.raw or None)
         return Outgoing(self.method, self.target, [*headers, ("Content-Length", str(len(self.raw)))], _in_pieces(self.raw))
 
-    def with_raw(self, raw: bytes) -> Request:
+    def with_raw(self, raw: bytes) -> HopRequest:
         """The same request with other bytes as its body (sent without content coding)."""
         headers = self.headers.copy()
         headers.popall("Content-Encoding", None)
@@ -98,7 +99,7 @@ class Request:
 
 
 @dataclass
-class Answer:
+class HopAnswer:
     """An answer that needs no upstream: chunks of a body."""
 
     chunks: Iterable[bytes]
@@ -106,19 +107,21 @@ class Answer:
     content_type: str = "application/json"
 
 
-Change = Callable[[Request], Awaitable[Request | Answer]]
+Change = Callable[[HopRequest], Awaitable[HopRequest | HopAnswer]]
 
 
-async def unchanged(request: Request) -> Request:
+async def unchanged(request: HopRequest) -> HopRequest:
     """Lets every request through as it is."""
     return request
 
 
 class Hop:
-    """An HTTP server on loopback that passes requests on to `upstream` (with or without `/v1`) and replies back, each chunk as it comes.
+    """An HTTP server on loopback that passes requests on to `upstream` (with or without `/v1`) and replies back, each
+    chunk as it comes.
 
-    `change(request)` is asked first: it returns the request to send on, or an `Answer`. `ResponderError` raised in it becomes an error in
-    the provider's own form. Errors, redirects, encodings and unknown routes are passed on untouched; if the upstream breaks off, so do we.
+    `change(request)` is asked first: it returns the request to send on, or an `HopAnswer`. `ResponderError` raised in
+    it becomes an error in the provider's own form. Errors, redirects, encodings and unknown routes are passed on
+    untouched; if the upstream breaks off, so do we.
     """
 
     def __init__(self, upstream: str, change: Change = unchanged, *, port: int = 0, host: str = "127.0.0.1") -> None:
@@ -160,7 +163,7 @@ class Hop:
             await runner.cleanup()
         await self.relay.close()
 
-    async def fetch(self, request: Request) -> tuple[int, bytes]:
+    async def fetch(self, request: HopRequest) -> tuple[int, bytes]:
         """Send a request upstream and read its whole reply: for proxies that make calls of their own."""
         return await self.relay.fetch(request.outgoing)
 
@@ -184,8 +187,8 @@ class _Hopping(Passage):
         incoming = self._incoming
         self._hop.relay.url_of(incoming.raw_path)  # a bad target is refused before anything is asked
         headers = CIMultiDict(end_to_end(raw_headers(incoming), _NOT_PASSED))
-        changed = await self._hop.change(Request(incoming.method, incoming.raw_path, headers, await _whole(incoming)))
-        return await _given(incoming, changed) if isinstance(changed, Answer) else changed.outgoing
+        changed = await self._hop.change(HopRequest(incoming.method, incoming.raw_path, headers, await _whole(incoming)))
+        return await _given(incoming, changed) if isinstance(changed, HopAnswer) else changed.outgoing
 
     def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
         if isinstance(trouble, ClientGone):
@@ -217,7 +220,7 @@ def _told(incoming: web.BaseRequest, error: ResponderError) -> web.Response:
     return web.Response(body=dump(error.body(wire)), status=error.status, content_type="application/json")
 
 
-async def _given(incoming: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+async def _given(incoming: web.BaseRequest, answer: HopAnswer) -> web.StreamResponse:
     response = web.StreamResponse(status=answer.status)
     response.content_type = answer.content_type
     await response.prepare(incoming)

@@ -1,7 +1,9 @@
-"""How many requests may be under way at once on one account, and what the account's answers change about that.
+"""Limits on one account: requests under way at once, and requests and tokens a minute.
 
-Both limiters may be shared by clients on several event loops. A request holds one slot from just before it is sent until its reply is
-whole; time spent waiting for a slot is the caller's to measure and is never part of a latency.
+Both limiters may be shared by clients on several event loops, and adapt to the account's answers and headers. A request
+holds one slot from just before it is sent until its reply is whole; the caller measures the wait for a slot, which is
+never part of a latency. An account refuses requests that come too fast, which costs time, and with some providers
+quota: pacing spreads them. Places in line are given in the order of asking, so nobody is overtaken.
 """
 
 from __future__ import annotations
@@ -11,17 +13,116 @@ import contextlib
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.llm.pacing import Pace, Quota
+from context_bench.core.errors import BadInput
+
+#: Below this share of a quota what is left of it is spread over the time until it is full again.
+SCARCE = 0.1
+#: A quota that is full again only after more seconds than this (a day's, say) is not spread: the run may well need less
+#: than is left.
+LONGEST = 60.0
 
 
-class Outcome(Enum):
-    """How a request ended, as far as its account's capacity is concerned."""
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One quota of an account, as it reported it: `kind` "requests" or "tokens", how many are `left`, which `share` of
+    all that is, and in how many `seconds` it is full again.
+    """
+
+    kind: str
+    left: float
+    share: float
+    seconds: float
+
+
+class Pace:
+    """Hands out moments at which requests may be sent; shared by all clients of one account, on whatever event loops
+    they run.
+
+    `rpm`: requests a minute, evenly spread: in any 60 seconds at most so many are sent. `tpm`: tokens a minute, prompt
+    and reply: what was sent and received in any 60 seconds passes it by at most the last request. `None`: no such
+    limit. Only wishes of the user and of the account's headers (`told`) slow anything down.
+    """
+
+    def __init__(self, rpm: float | None = None, tpm: float | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        for name, value in (("requests", rpm), ("tokens", tpm)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise BadInput(f"{name} a minute are a number above 0, not {value!r}")
+        self.rpm, self.tpm = rpm, tpm
+        self._clock, self._lock = clock, threading.Lock()
+        self._each = {"requests": 60 / rpm if rpm else 0.0, "tokens": 60 / tpm if tpm else 0.0}
+        self._free = {"requests": -math.inf, "tokens": -math.inf}
+        self._scarce: dict[str, tuple[float, float]] = {}  # kind → (until, seconds for each of what is left)
+        self._idle = not (rpm or tpm)
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing slows anything down: there is no need to ask for a place."""
+        return self._idle
+
+    def place(self, tokens: int) -> float:
+        """The moment (on the clock's `monotonic`) at which a request of so many tokens may be sent; it is taken by
+        asking.
+        """
+        now = self._clock.monotonic()
+        if self._idle:
+            return now
+        with self._lock:
+            start = max(now, *self._free.values())
+            self._push("requests", start, 1)
+            self._push("tokens", start, tokens)
+        return start
+
+    def add(self, tokens: int) -> None:
+        """Count tokens that were not known when the place was taken: those of the reply."""
+        if tokens > 0 and not self._idle:
+            with self._lock:
+                self._push("tokens", max(self._clock.monotonic(), self._free["tokens"]), tokens)
+
+    def told(self, quotas: Iterable[Quota]) -> str | None:
+        """Learn what the account says is left; where that is scarce, why the pace goes down from here (only if it is
+        new).
+        """
+        worst: dict[str, Quota] = {}
+        for quota in quotas:
+            if quota.seconds <= LONGEST and (quota.kind not in worst or quota.share < worst[quota.kind].share):
+                worst[quota.kind] = quota
+        if not worst:
+            return None
+        with self._lock:
+            reasons = [reason for quota in worst.values() if (reason := self._learn(quota)) is not None]
+            self._idle = not (self.rpm or self.tpm or self._scarce)
+        return "; ".join(reasons) or None
+
+    def _learn(self, quota: Quota) -> str | None:
+        now = self._clock.monotonic()
+        before = self._scarce.pop(quota.kind, None)
+        if quota.share >= SCARCE:
+            return None
+        until = now + quota.seconds
+        self._scarce[quota.kind] = until, quota.seconds / quota.left if quota.left > 0 else math.inf
+        if quota.left <= 0:
+            self._free[quota.kind] = max(self._free[quota.kind], until)
+        if before is not None and before[0] > now:
+            return None
+        return f"{quota.share:.0%} of the {quota.kind} left, spread over {quota.seconds:.3g} s"
+
+    def _push(self, kind: str, start: float, amount: float) -> None:
+        """Let the next one wait for what this one takes."""
+        free = start + amount * self._each[kind]
+        until, each = self._scarce.get(kind, (-math.inf, 0.0))
+        if start < until:
+            free = max(free, min(until, start + amount * each))
+        self._free[kind] = max(self._free[kind], free)
+
+
+class RequestEnd(Enum):
+    """End of a request, as far as its account's capacity is concerned."""
 
     CLEAN = "clean"  # answered at the first attempt
     NEUTRAL = "neutral"  # says nothing about capacity: answered after a retry, refused for its content, cancelled
@@ -35,9 +136,9 @@ class Limiter(Protocol):
     async def acquire(self, tokens: int = 0) -> int:
         """Wait until a request of so many tokens may be sent; returns how many are under way then, this one included."""
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
-        """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used beyond those told to
-        `acquire`; `quotas`: what the reply's headers say is left.
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+        """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used
+        beyond those told to `acquire`; `quotas`: what the reply's headers say is left.
         """
 
 
@@ -60,7 +161,9 @@ class Waiters:
         return future
 
     def call_next(self, missed: Callable[[], None]) -> bool:
-        """Call the first in line who has not given up; false if there is none. `missed` is called if that one gives up before it hears."""
+        """Call the first in line who has not given up; false if there is none. `missed` is called if that one gives up
+        before it hears.
+        """
         while True:
             with self._lock:
                 if not self._line:
@@ -95,7 +198,9 @@ class LimitChange:
 
 
 class _Slots:
-    """What the limiters share: a count of slots in use, a line of those who wait, a pace, and the history of all changes."""
+    """Common part of the limiters: a count of slots in use, a line of those who wait, a pace, and the history of all
+    changes.
+    """
 
     def __init__(self, limit: int, clock: Clock, pace: Pace | None) -> None:
         self.limit = limit
@@ -129,7 +234,9 @@ class _Slots:
             return self.in_flight
 
     async def _moment(self, tokens: int) -> None:
-        """Wait for the end of a pause and then for a place; a pause that begins meanwhile costs the place, or all would come at its end."""
+        """Wait for the end of a pause and then for a place; a pause that begins meanwhile costs the place, or all would
+        come at its end.
+        """
         place: float | None = None
         while True:
             now = self._clock.monotonic()
@@ -169,16 +276,17 @@ class _Slots:
 class FixedLimiter(_Slots):
     """Always the same number of slots: for measuring latency, where a moving limit would change what is measured.
 
-    The pace is the user's alone: what quota headers say changes nothing. Pauses that the provider asks for hold, and are in `history`.
+    The pace is the user's alone: what quota headers say changes nothing. Pauses that the provider asks for hold, and
+    are in `history`.
     """
 
     def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK, pace: Pace | None = None) -> None:
         super().__init__(max(1, limit), clock, pace)
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back; a pause that the provider asked for holds for everybody."""
         with self._lock:
-            if outcome is Outcome.LIMITED and self._clock.monotonic() >= self._paused_until:
+            if outcome is RequestEnd.LIMITED and self._clock.monotonic() >= self._paused_until:
                 self._note(f"refused for quota, {pause:.3g} s pause")
             self._landed(pause, tokens)
 
@@ -186,11 +294,12 @@ class FixedLimiter(_Slots):
 class AdaptiveLimiter(_Slots):
     """Finds out how many requests an account takes at once.
 
-    Begins with `start` slots and doubles them after each clean round until the first refusal for quota; from then on a clean round adds
-    5 % (at least one). A round is as many clean answers as there are slots, of which at least 80 % were really in use. A refusal (429)
-    takes the limit down to 80 %, at most once per `calm` seconds, or per the pause that the provider asked for if that is longer;
-    for that pause nothing new is sent. Trouble (5xx, timeouts) begins the round anew but does not cut. When the account's headers say
-    that little of a quota is left, requests are spread over the time until it is full (`pacing`). Every change is in `history`.
+    Begins with `start` slots and doubles them after each clean round until the first refusal for quota; from then on a
+    clean round adds 5 % (at least one). A round is as many clean answers as there are slots, of which at least 80 %
+    were really in use. A refusal (429) takes the limit down to 80 %, at most once per `calm` seconds, or per the pause
+    that the provider asked for if that is longer; for that pause nothing new is sent. Trouble (5xx, timeouts) begins
+    the round anew but does not cut. When the account's headers say that little of a quota is left, requests are spread
+    over the time until it is full (`pacing`). Every change is in `history`.
     """
 
     def __init__(
@@ -209,15 +318,15 @@ class AdaptiveLimiter(_Slots):
         self._clean, self._peak, self._cut_before = 0, 0, False
         self._next_cut = -math.inf
 
-    def release(self, outcome: Outcome, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
         """Give the slot back and learn from how the request ended and from what is left of the quotas."""
         scarce = self.pace.told(quotas) if quotas else None
         with self._lock:
-            if outcome is Outcome.LIMITED:
+            if outcome is RequestEnd.LIMITED:
                 self._cut(pause)
-            elif outcome is Outcome.TROUBLED or scarce:
+            elif outcome is RequestEnd.TROUBLED or scarce:
                 self._clean, self._peak = 0, 0
-            elif outcome is Outcome.CLEAN:
+            elif outcome is RequestEnd.CLEAN:
                 self._grow()
             if scarce:
                 self._note(scarce)

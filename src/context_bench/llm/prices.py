@@ -1,20 +1,84 @@
-"""What tokens cost: the dated, offline table of `genai-prices`, and prices of your own."""
+"""Prices of tokens and rules of prompt caches, by model.
+
+Prices come from the dated, offline table of `genai-prices`, or are the user's own. Loading the table takes as long as a
+short run, so its answers of a day are cached in the user's cache folder: one small file for each version of the table
+and day of prices. It can be removed at any time; without it, the table is asked. Cache rules stand in a dated file of
+our own (`cache_rules.toml`), with prices from the table on top.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import math
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import money
+from context_bench.core.numbers import count, money
 from context_bench.core.records import Usage
-from context_bench.llm import price_memory
+from context_bench.llm.paths import cache_folder
+from context_bench.wire.cache import CacheProfile
+
+MOST = 200  # models in a file
+#: Five rates and the model's window (`None`: not known).
+Rates = tuple[float, float, float, float, float, int | None]
+_LARGEST = 100_000  # bytes
+
+
+def recalled(version: str, day: str, model: str) -> tuple[bool, Rates | None]:
+    """(whether that table was asked about this model for that day, its rates). No rates: the table does not have it."""
+    with contextlib.suppress(OSError, BadInput):  # no home, not readable
+        told = _read(_file(version, day))
+        if model in told:
+            return (True, None) if told[model] is None else _checked(told[model])
+    return False, None
+
+
+def keep(version: str, day: str, model: str, rates: Rates | None) -> None:
+    """Remember it; files of other days and versions go."""
+    with contextlib.suppress(OSError, BadInput):
+        file = _file(version, day)
+        told = _read(file)
+        if len(told) >= MOST:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".prices-", delete=False, encoding="utf-8") as part:
+            json.dump({**told, model: rates}, part)
+        Path(part.name).replace(file)  # whole at every moment, whoever else writes
+        for old in set(file.parent.glob("prices-*.json")) - {file}:
+            old.unlink(missing_ok=True)
+
+
+def _file(version: str, day: str) -> Path:
+    return cache_folder() / f"prices-{version}-{day}.json"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(file.read_text("utf-8")) if file.stat().st_size <= _LARGEST else {}
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _checked(told: Any) -> tuple[bool, Rates | None]:
+    """As it was kept, or as if it had not been: a file in a cache can be anything."""
+    if not isinstance(told, list) or len(told) != 6:
+        return False, None
+    *rates, window = told
+    known = [rate for told in rates if (rate := money(told)) is not None]
+    if len(known) < len(rates) or not (window is None or count(window)):
+        return False, None
+    return True, (known[0], known[1], known[2], known[3], known[4], window)
+
 
 #: Output tokens assumed at worst when a request sets no maximum and the model's window is larger.
 UNLIMITED_OUTPUT = 16_384
@@ -23,8 +87,8 @@ _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 
 @dataclass(frozen=True, slots=True)
 class OwnPrice:
-    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input; for writes that last an hour: as
-    much as other writes.
+    """US dollars per million tokens. `None` for the cache: cached tokens cost as much as other input; for writes that
+    last an hour: as much as other writes.
     """
 
     input: float
@@ -67,9 +131,9 @@ class _Known:
 class GenaiPrices:
     """Prices of public models, from the table inside the installed `genai-prices`; nothing is fetched.
 
-    `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per million tokens (the
-    last three optional); they win over the table, `*` holds for every model not named. `on`: the day whose prices hold (default: today).
-    `source` and `date` say in the manifest where the money figures come from.
+    `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per
+    million tokens (the last three optional); they win over the table, `*` holds for every model not named. `on`: the
+    day whose prices hold (default: today). `source` and `date` say in the manifest where the money figures come from.
     """
 
     def __init__(self, overrides: Mapping[str, Mapping[str, float] | OwnPrice] | None = None, on: datetime.date | None = None) -> None:
@@ -87,7 +151,7 @@ class GenaiPrices:
 
     @property
     def source(self) -> str:
-        """Which table, and whether own prices are in force."""
+        """Name of the table, with a note if own prices are in force."""
         own = f" with own prices for {', '.join(sorted(self.overrides))}" if self.overrides else ""
         return f"genai-prices {version('genai-prices')}{own}"
 
@@ -97,7 +161,9 @@ class GenaiPrices:
         return self._on.date().isoformat()
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """US dollars for `usage` on `model`; `None` when no price is known, or the usage leaves out tokens that have a price."""
+        """US dollars for `usage` on `model`; `None` when no price is known, or the usage leaves out tokens that have a
+        price.
+        """
         if usage.input_tokens is None:
             return None
         known = self._of_model(model)
@@ -108,9 +174,11 @@ class GenaiPrices:
         return known.flat.cost(usage) if known.flat else self._by_table(usage, *known.listed)
 
     def worst_case(self, model: str, prompt_tokens: int, max_tokens: int | None) -> float | None:
-        """The most that one call can cost: the whole prompt at its dearest rate (cache writes cost more on some), all output used.
+        """The most that one call can cost: the whole prompt at its dearest rate (cache writes cost more on some), all
+        output used.
 
-        Without `max_tokens` the rest of the model's window counts, at most 16,384 tokens. `None` when no price is known.
+        Without `max_tokens` the rest of the model's window counts, at most 16,384 tokens. `None` when no price is
+        known.
         """
         output = self._most_output(model, prompt_tokens) if max_tokens is None else max_tokens
         plain = Usage(prompt_tokens, output)
@@ -119,7 +187,7 @@ class GenaiPrices:
         return max(known) if known else None
 
     def known(self, model: str) -> bool:
-        """Whether a price is known for `model`."""
+        """True if a price is known for `model`."""
         return self._of_model(model) is not None
 
     def _most_output(self, model: str, prompt_tokens: int) -> int:
@@ -135,14 +203,14 @@ class GenaiPrices:
         if "genai_prices" in sys.modules:  # loaded, and perhaps given prices of its owner's
             return self._listed(model)
         table = version("genai-prices")
-        seen, rates = price_memory.recalled(table, self.date, model)
+        seen, rates = recalled(table, self.date, model)
         if seen:
             return None if rates is None else _Known(OwnPrice(*rates[:5]), rates[5])
         known = self._listed(model)
         if known is None:
-            price_memory.keep(table, self.date, model, None)
+            keep(table, self.date, model, None)
         elif known.flat is not None:
-            price_memory.keep(table, self.date, model, (*known.flat.rates, known.window))
+            keep(table, self.date, model, (*known.flat.rates, known.window))
         return known
 
     def _listed(self, model: str) -> _Known | None:
@@ -213,7 +281,7 @@ class PricedAs:
 
     @property
     def source(self) -> str:
-        """Which table, and for which model."""
+        """Name of the table and the model."""
         return self._prices.source
 
     @property
@@ -232,3 +300,161 @@ class PricedAs:
     def known(self, model: str) -> bool:
         """Always: the named model's price holds for all."""
         return True
+
+
+_OTHER = "any other model"  # the rule that holds where no other does
+_FILE = Path(__file__).with_name("cache_rules.toml")
+_SOME = 1_000  # tokens whose price is asked for: few enough for the lowest tier of every model
+#: Names of families of rules, with the model that stands for each where no other is named.
+FAMILIES = {"openai": "gpt-5", "openai-5.6": "gpt-5.6", "anthropic": "claude-sonnet-5", "vllm": "vllm", "deepseek": "deepseek-chat"}
+_HOUR = 3600.0  # seconds that Anthropic keeps what was written for an hour
+_HOUR_WRITE = 2.0  # multiple of the input price, where the price table has none
+
+
+class Priced(Protocol):
+    """A source of prices: `GenaiPrices`, `PricedAs`, or alike."""
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """US dollars for `usage` on `model`; `None` when no price is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRule:
+    """One provider's rules. `trigger` "marked": only what a request marks with `cache_control` is stored.
+
+    `read`, `write`: multiples of the input price (`write = None`: free). `lifetime` in seconds (`None`: not
+    documented). `sure`: sources agree; if not, `note` says about what.
+    """
+
+    name: str
+    mode: Literal["block", "unit"]
+    minimum: int
+    step: int = 1
+    trigger: Literal["automatic", "marked"] = "automatic"
+    read: float = 0.1
+    write: float | None = None
+    lifetime: float | None = None
+    sure: bool = True
+    note: str = ""
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[str, list[tuple[str, CacheRule]]]:
+    import tomllib  # not paid for by runs that ask for no rule
+
+    found = tomllib.loads(_FILE.read_text("utf-8"))
+    rules: list[tuple[str, CacheRule]] = []
+    for entry in found["rules"]:
+        prefixes = entry.pop("models")
+        rule = CacheRule(**{**entry, "write": None if entry["write"] == "free" else entry["write"]})
+        rules += [(_spelling(prefix), rule) for prefix in prefixes]
+    return str(found["date"]), rules
+
+
+def rules_date() -> str:
+    """The day on which the rules were last checked, as an ISO date."""
+    return _rules()[0]
+
+
+def rule_for(model: str) -> CacheRule:
+    """The rules for `model`: of all rules the first whose prefix fits, with or without a router's prefix
+    (`openai/gpt-5`).
+    """
+    name = _spelling(model.rpartition("/")[2])
+    if "claude" in name:  # clouds write us.anthropic.claude-…
+        name = name[name.index("claude") :]
+    return next(rule for prefix, rule in _rules()[1] if name.startswith(prefix))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules and prices that a session is billed by. `own`: they are those of the model that was recorded."""
+
+    rule: CacheRule
+    profile: CacheProfile
+    priced: bool
+    own: bool
+
+
+def rules_of(model: str, prices: Priced | None = None, *, named: str | None = None, hour: bool = False) -> Rules:
+    """Rules for a session recorded with `model`, or those `named` instead: a model, or a family (`FAMILIES`), which
+    bills by its own rules at the recorded model's prices. `hour`: the session stored its cache entries for an hour.
+    """
+    if named is None or named == model:
+        rule = rule_for(model)
+        return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
+    if named not in FAMILIES:
+        return Rules(rule_for(named), profile_for(named, prices, hour=hour), _is_priced(prices, named), own=False)
+    recorded = rule_for(model)
+    rule = recorded if recorded.name.lower().startswith(named) else rule_for(FAMILIES[named])
+    if rule is recorded:
+        return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
+    own = profile_for(model, prices)
+    profile = _profile(rule, own.p_in, own.p_out, rule.read, rule.write, hour)
+    return Rules(rule, profile, _is_priced(prices, model), own=False)
+
+
+def check_profile(name: str, prices: Priced | None) -> None:
+    """Refuse a name of neither a family nor a model with rules or prices. Raises `BadInput`."""
+    if name not in FAMILIES and rule_for(name).name == _OTHER and not _is_priced(prices, name):
+        raise BadInput(
+            f"--profile {name}: no cache rules and no price are known by that name; expected a family "
+            f"({', '.join(FAMILIES)}) or a model's name, such as claude-sonnet-4-5"
+        )
+
+
+def _is_priced(prices: Priced | None, model: str) -> bool:
+    return _rate(prices, model, Usage(_SOME, 0)) is not None
+
+
+def profile_for(model: str, prices: Priced | None = None, *, hour: bool = False) -> CacheProfile:
+    """The cache model to count `model`'s prompts with, in US dollars where `prices` knows the model.
+
+    Where it does not, input counts 1 and output 0 dollars per million tokens, so that only ratios of prompt cost mean
+    anything. Whether a write is billed at all is the rule's to say, how much it costs the price table's. Entries of
+    rules with `trigger = "marked"` exist only for marked prompts: the caller says which (see
+    `core.cachecost.LiveCache`). `hour`: what is written stays for an hour, at that price, where the provider offers it.
+    """
+    rule = rule_for(model)
+    p_in, p_out = _rate(prices, model, Usage(_SOME, 0)), _rate(prices, model, Usage(0, _SOME))
+    read, write = _rate(prices, model, Usage(_SOME, 0, _SOME, 0)), _rate(prices, model, Usage(_SOME, 0, 0, _SOME))
+    r, w = rule.read, rule.write
+    long = _rate(prices, model, Usage(_SOME, 0, 0, _SOME, cache_write_1h=_SOME)) if hour else None
+    if p_in:
+        if read is not None and 0 < read < p_in:
+            r = read / p_in
+        if w is not None and write is not None and write > p_in:
+            w = write / p_in
+        if long is not None and write is not None and long > write:
+            return _profile(rule, p_in, p_out or 0.0, r, long / p_in, hour=True, price=long / p_in)
+    known = p_in is not None
+    return _profile(rule, 1.0 if p_in is None else p_in, (p_out or 0.0) if known else 0.0, r, w, hour)
+
+
+def _profile(
+    rule: CacheRule, p_in: float, p_out: float, read: float, write: float | None, hour: bool, price: float = _HOUR_WRITE
+) -> CacheProfile:
+    """The rule as a cache model; `hour` only where its entries are marked, with `price` times the input price for a
+    write.
+    """
+    long = hour and rule.trigger == "marked"
+    write = price if long else write
+    return CacheProfile(
+        mode=rule.mode,
+        m=rule.minimum,
+        b=rule.step,
+        p_in=p_in,
+        p_out=p_out,
+        r=round(read, 6),
+        w=None if write is None else round(write, 6),
+        ttl=_HOUR if long else rule.lifetime,
+    )
+
+
+def _rate(prices: Priced | None, model: str, usage: Usage) -> float | None:
+    cost = prices.cost(usage, model) if prices is not None else None
+    return None if cost is None else cost * 1e6 / _SOME
+
+
+def _spelling(name: str) -> str:
+    return name.lower().replace(".", "-")

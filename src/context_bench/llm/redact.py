@@ -1,19 +1,104 @@
-"""Keys out of texts that others wrote: error bodies quote the key they refuse, URLs carry credentials."""
+"""Keys masked in texts that others wrote: error bodies quote the key they refuse, URLs carry credentials.
+
+Secrets are variables of the environment whose name says so, those named as one that holds a key (`--api-key-env WORK`),
+and keys typed as an option. Everything kept of a run is searched for these values (`core/secrets`), whoever quotes
+them: a provider that repeats the request, a program that prints its environment.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value
-from context_bench.llm.keyring import environment_values
+from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value, secrets_in_variable
+
+if TYPE_CHECKING:
+    from context_bench.wire.apis.shared import Reply
+
+_NAMED: set[str] = set()
+_GIVEN: dict[str, set[str]] = {}  # by option: keys that were typed, and need be in no variable
+_FILE = re.compile(r"(?:~|\.{1,2})?/(?:[\w.+@ -]+/)*[\w.+@ -]*\.(?:json|pem|key|pub|p12|pfx|crt|cer|txt|ya?ml|toml|ini|conf|cfg|env)")
+
+
+def key_in(variable: str | None) -> str | None:
+    """The key in the environment's `variable`, `None` if there is none."""
+    if not variable:
+        return None
+    _NAMED.add(variable)
+    return os.environ.get(variable)
+
+
+def given(option: str, key: str) -> None:
+    """Take note of a key that an option of the command line gave."""
+    if key.strip():
+        _GIVEN.setdefault(option, set()).add(key)
+
+
+def environment_secrets(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """The secrets of each variable that has any, and of each option that gave a key.
+
+    Where a variable says where a file is, that is no secret.
+    """
+    chosen = os.environ if environment is None else environment
+    found = {name: list(secrets_in_variable(name, value)) for name, value in chosen.items() if not _says_where(value)}
+    for name in sorted(_NAMED):
+        if value := os.environ.get(name):
+            found[name] = [*found.get(name, []), *secrets_in_value(value)]
+    for option, keys in sorted(_GIVEN.items()):
+        found[option] = [secret for key in sorted(keys) for secret in secrets_in_value(key)]
+    return {name: list(dict.fromkeys(values)) for name, values in found.items() if values}
+
+
+def environment_values() -> list[str]:
+    """All of them."""
+    return [each for values in environment_secrets().values() for each in values]
+
+
+def environment_notes(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Notes on limits of the search for the environment's secrets: sentences that name variables, never values."""
+    found = {
+        name: values[0]
+        for name, values in environment_secrets(environment).items()
+        if names_a_secret(name) or name in _NAMED or name in _GIVEN
+    }
+    short = sorted(name for name, value in found.items() if not is_searchable(value))
+    words = sorted(
+        name for name, value in found.items() if is_searchable(value) and len(value) < 16 and (value.isalpha() or value.isdigit())
+    )
+    notes = []
+    if short:
+        notes.append(
+            f"Secrets too short to search for: {', '.join(short)}. Such values, and placeholders, are masked only where they are a "
+            "whole value of a header or of a query."
+        )
+    if words:
+        notes.append(
+            f"Secrets that could be ordinary words or figures: {', '.join(words)}. They are masked wherever these occur, in answers "
+            "before they are scored as well."
+        )
+    return notes
+
+
+def _says_where(value: str) -> bool:
+    if not value.startswith(("/", "./", "../", "~/")) or len(value) > 4096 or "\n" in value:
+        return False
+    if _FILE.fullmatch(value):
+        return True
+    try:
+        return Path(value).exists()
+    except (OSError, ValueError):
+        return False
+
 
 MASK = "[key]"
 _WINDOW = 8  # so many characters of a key in a row are taken for the key
-# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound. Compiled when
-# first used: most runs see no error, and these take longer to compile than all others together.
+# Error bodies are anybody's and may be large: every repeat that could be tried from each place of a text has a bound.
+# Compiled when first used: most runs see no error, and these take longer to compile than all others together.
 _LOOKS_LIKE_A_KEY = (
     r"(?i)\b(?:bearer|basic)\s+[a-z0-9+/=._~-]{16,}"
     r"|\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][a-z0-9_-]{8,}"
@@ -32,7 +117,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """`text` without `secrets` (nor eight characters in a row of one), those of the environment, and what else looks like a key."""
+    """`text` without `secrets` (nor eight characters in a row of one), those of the environment, and what else looks
+    like a key.
+    """
     known = [secret for secret in secrets if secret]
     text = Masker([*known, *environment_values()], MASK).cut(text)
     for secret in known:
@@ -50,8 +137,8 @@ def without_parameters(text: str) -> str:
 
 
 def secrets_in(headers: Mapping[str, str], url: str = "") -> list[str]:
-    """What a request must not have quoted: the values of those headers that carry credentials, with and without their scheme
-    (`Bearer …`), and all that stands in the login and query of `url`.
+    """Secrets of a request that must not be quoted: the values of those headers that carry credentials, with and
+    without their scheme (`Bearer …`), and all that stands in the login and query of `url`.
     """
     values = [value for name, value in headers.items() if names_a_secret(name) or _SECRET_HEADER.search(name)]
     parts = [part for value in values for part in secrets_in_value(value) if len(part) >= 4]
@@ -84,3 +171,20 @@ def _mask(text: str, secret: str) -> str:
         kept.append(MASK)
         at = end
     return "".join(kept)
+
+
+@lru_cache(maxsize=64)
+def _hiding(secrets: tuple[str, ...]) -> Masker:
+    return Masker(secrets, MASK)
+
+
+def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
+    """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
+    hide = _hiding(tuple(secrets))
+    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
+    for call in reply.tool_calls:
+        if isinstance(call.get("arguments"), str):
+            call["arguments"] = hide.text(call["arguments"])
+    if reply.after_done is not None:
+        reply.after_done["text"] = hide.text(reply.after_done["text"])
+    return reply

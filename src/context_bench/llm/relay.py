@@ -1,9 +1,9 @@
 """The relay: a request goes on to one upstream as it came, and the answer goes back as it comes.
 
-It never retries, follows a redirect, adds a header or changes a byte of a body. What it must touch: hop-by-hop headers and `Host`; what
-else goes on in the place of what came is the `Passage`'s to say. A stream that stays open after its last event stays open for the client,
-too, until one of the two ends it: a relay that closed it would hide what the upstream does. The tap, `serve` and the proxies of tests and
-demonstration stand on it.
+It never retries, follows a redirect, adds a header or changes a byte of a body. What it must touch: hop-by-hop headers
+and `Host`; what else goes on in the place of what came is the `Passage`'s to say. A stream that stays open after its
+last event stays open for the client, too, until one of the two ends it: a relay that closed it would hide what the
+upstream does. The tap, `serve` and the proxies of tests and demonstration stand on it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict
 from yarl import URL
 
+from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import is_loopback
-from context_bench.core.urls import base_url
-from context_bench.llm.connector import Connector
+from context_bench.llm.sessions import Connector
 from context_bench.llm.transport import why
 from context_bench.wire.sse import EndOfStream
 
@@ -38,9 +37,11 @@ _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
-#: Shorter than what common servers keep idle connections for (5 s), so that we never write into one that is just being closed.
+#: Shorter than what common servers keep idle connections for (5 s), so that we never write into one that is just being
+#: closed.
 _IDLE_SECONDS = 3.0
-#: Seconds that a stream whose end is held back has for closing after its last event, and for the next piece of an event that has begun.
+#: Seconds that a stream whose end is held back has for closing after its last event, and for the next piece of an event
+#: that has begun.
 _CLOSING_SECONDS, _EVENT_SECONDS = 0.02, 0.25
 #: Bytes that are held back of a stream that goes on.
 _MOST_HELD = 2**20
@@ -86,7 +87,7 @@ class Passage:
     minds_the_end = False
 
     async def outgoing(self) -> Outgoing | web.StreamResponse:
-        """What goes on to the upstream; or an answer that needs none."""
+        """Request for the upstream, or an answer that needs none."""
         raise NotImplementedError
 
     def answered(self, status: int, headers: Headers) -> None:
@@ -96,13 +97,17 @@ class Passage:
         """A piece of the answer has come; it has not gone on yet. `last`: the upstream has said its last byte."""
 
     def whole(self) -> None:
-        """The answer is whole: its last byte has come, or the event that ends a stream. What follows that may still come."""
+        """The answer is whole: its last byte has come, or the event that ends a stream. What follows that may still
+        come.
+        """
 
     async def ended(self) -> None:
         """All of the answer has come, and its last piece goes on when this returns."""
 
     def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
-        """The answer to the client in the place of the upstream's, where none of that was passed on; `None` hangs up on the client."""
+        """The answer to the client in the place of the upstream's, where none of that was passed on; `None` hangs up on
+        the client.
+        """
         return None
 
 
@@ -118,9 +123,11 @@ class Untouched(web.StreamResponse):
 
 
 class Relay:
-    """Relays single exchanges to one upstream (with or without `/v1`) over kept-open connections. Opened and closed on one event loop.
+    """Relays single exchanges to one upstream (with or without `/v1`) over kept-open connections. Opened and closed on
+    one event loop.
 
-    `logins`: the upstream's URL may hold a user name and password, which are sent with requests that bring no key; `base` is without them.
+    `logins`: the upstream's URL may hold a user name and password, which are sent with requests that bring no key;
+    `base` is without them.
     """
 
     def __init__(self, upstream: str, *, logins: bool = False) -> None:
@@ -176,7 +183,7 @@ class Relay:
             return reply.status, await reply.read()
 
     def url_of(self, target: str) -> URL:
-        """Where a request target is asked for. Raises `BadTarget`."""
+        """URL of a request target. Raises `BadTarget`."""
         try:
             return URL(join(self.base, target), encoded=True)
         except ValueError:
@@ -228,7 +235,8 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
 
 
 class _End:
-    """Finds the piece with which an answer can be whole for its client: the last bytes, or the event that ends a stream.
+    """Finds the piece with which an answer can be whole for its client: the last bytes, or the event that ends a
+    stream.
 
     Tells the passage, where it minds, once the answer is whole.
     """
@@ -255,7 +263,9 @@ class _End:
 
 
 async def _closing(upstream: aiohttp.ClientResponse, passage: Passage, end: _End) -> tuple[bytes, HungUp | None]:
-    """The rest of the event that ends a stream, and what follows it until it closes; at most a moment, and so much. And how it broke."""
+    """The rest of the event that ends a stream, and what follows it until it closes; at most a moment, and so much. And
+    how it broke.
+    """
     rest = bytearray()
     broken = None
     try:
@@ -314,7 +324,7 @@ def one_spelling(headers: Headers) -> CIMultiDict[str]:
 
 
 def reason(error: Exception) -> str:
-    """Why there is no connection, in the system's words."""
+    """Reason for a missing connection, in the system's words."""
     return why(error)[:300]
 
 
@@ -351,7 +361,8 @@ def check_upstream(url: str, where: str = "upstream", *, logins: bool = False) -
 def join(base: str, target: str) -> str:
     """The URL to ask for a request target: path segments that end the base and begin the target are taken once.
 
-    Of an absolute target, as sent to forward proxies, path and query count; `*` is the base itself. `ValueError` for other targets.
+    Of an absolute target, as sent to forward proxies, path and query count; `*` is the base itself. `ValueError` for
+    other targets.
 
     >>> join("http://h/v1", "/v1/chat/completions")
     'http://h/v1/chat/completions'

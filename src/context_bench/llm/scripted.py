@@ -53,9 +53,9 @@ line_end = "\r"             # line ends of a stream: "\n", "\r\n", "\r"
 comments = true             # a comment before every event of a stream
 ```
 
-With an answer key a question counts as asked when its text is in the prompt (the one that comes last, if several are); the answer is right
-only if the evidence is in the prompt too. White space is compared loosely. Rules go before the key. So quality follows from what a proxy
-lets through, exactly and repeatably. Tokens are counted with `core.tokens`.
+With an answer key a question counts as asked when its text is in the prompt (the one that comes last, if several are);
+the answer is right only if the evidence is in the prompt too. White space is compared loosely. Rules go before the key.
+So quality follows from what a proxy lets through, exactly and repeatably. Tokens are counted with `core.tokens`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Usage
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 from context_bench.llm.delivery import Delivery, ResponderError, Staged
 from context_bench.llm.echo import counted, prompt_of
 from context_bench.wire.apis.shared import Reply, arguments_text, dump
@@ -87,7 +87,7 @@ _DEFAULT = "I do not know."
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KeyedAnswer:
     """One entry of the answer key, white space already squeezed."""
 
     question: str
@@ -99,7 +99,8 @@ class Known:
 class Scripted:
     """Answers by rules and an answer key; see the module's text for the format.
 
-    `script`: a path (`.json`, `.jsonl`, `.toml`), a mapping of that form, or a list of rules. `BadSpec` lists the script's faults.
+    `script`: a path (`.json`, `.jsonl`, `.toml`), a mapping of that form, or a list of rules. `BadSpec` lists the
+    script's faults.
     """
 
     name = "scripted"
@@ -115,7 +116,7 @@ class Scripted:
         self._calls = 0
 
     def fingerprint(self) -> dict[str, Any]:
-        """What makes its answers what they are."""
+        """Identity of its answers."""
         return {"responder": "scripted", "script": stable_hash(self._spec)}
 
     async def models(self) -> list[str]:
@@ -239,7 +240,7 @@ class _Rule:
         self._attempts: Counter[str] = Counter()
 
     def holds(self, request: WireRequest, headers: Mapping[str, str], prompt: str, call: int) -> bool:
-        """Whether this rule answers; counts the request towards the rule's limits if its conditions hold."""
+        """True if this rule answers; counts the request towards the rule's limits if its conditions hold."""
         if not self._matches(request, headers, prompt):
             return False
         raw = self.raw
@@ -284,12 +285,12 @@ def _numbers(value: Any) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
-def _known(key: Any) -> Iterable[Known]:
+def _known(key: Any) -> Iterable[KeyedAnswer]:
     entries = [{"question": question, **_entry(entry)} for question, entry in key.items()] if isinstance(key, Mapping) else key
     for entry in entries:
         evidence = entry.get("evidence", [])
         texts = [evidence] if isinstance(evidence, str) else evidence
-        yield Known(squeeze(entry["question"]), entry["answer"], tuple(map(squeeze, texts)), entry.get("wrong"))
+        yield KeyedAnswer(squeeze(entry["question"]), entry["answer"], tuple(map(squeeze, texts)), entry.get("wrong"))
 
 
 def _entry(entry: Any) -> Any:
@@ -322,7 +323,8 @@ def _read(script: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) 
     return thing, loaded
 
 
-# Validation: one table of what each key takes ---------------------------------------------------------------------------------------------
+# Validation: one table of what each key takes
+# ---------------------------------------------------------------------------------------------
 
 
 def _text(value: Any) -> bool:

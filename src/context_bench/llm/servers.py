@@ -1,7 +1,7 @@
 """Real HTTP servers around a responder: the model end of every offline run, test and demonstration.
 
-`ModelServer` speaks OpenAI chat completions, OpenAI Responses, Anthropic messages and `count_tokens`, embeddings and models, on loopback,
-and remembers what it received so that tests can count independently of everybody else.
+`ModelServer` speaks OpenAI chat completions, OpenAI Responses, Anthropic messages and `count_tokens`, embeddings and
+models, on loopback, and remembers what it received so that tests can count independently of everybody else.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from typing import Any, Protocol, cast
 
 from aiohttp import web
 
+from context_bench.core.addresses import EXPECTED, fault_of, listening_port, refusal, shown
 from context_bench.core.errors import BadInput
-from context_bench.core.loopback import refusal
 from context_bench.core.tokens import counter_for
-from context_bench.core.urls import EXPECTED, fault_of, listening_port, shown
-from context_bench.llm.delivery import Delivery, ResponderError, Staged
+from context_bench.llm.delivery import SERVER_LOG, Delivery, ResponderError, Staged
 from context_bench.llm.echo import Echo
-from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.wire.apis.read import parse_request, render_reply, render_stream, wire_of
 from context_bench.wire.apis.shared import CREATED, Reply, as_list, dump, load_body
 from context_bench.wire.request import WireRequest, count_request
@@ -41,7 +39,8 @@ _BODY_LIMIT = 128 * 2**20
 
 
 class Responder(Protocol):
-    """Something that answers requests. It may return `Staged` to misbehave on purpose and raise `ResponderError` to refuse.
+    """Something that answers requests. It may return `Staged` to misbehave on purpose and raise `ResponderError` to
+    refuse.
 
     Optional: `async models() -> list[str]`, `async embed(texts) -> list[list[float]]`, `async aclose()`.
     """
@@ -85,8 +84,8 @@ class Received:
 class ModelServer:
     """A model endpoint on loopback; `async with ModelServer(Echo()) as server: server.url`.
 
-    `api_key`: when given, requests without it get 401. `requests`: the last `keep` requests (at most `keep_bytes` of bodies); `seen` counts
-    all of them, `in_flight` and `most_in_flight` those not yet answered.
+    `api_key`: when given, requests without it get 401. `requests`: the last `keep` requests (at most `keep_bytes` of
+    bodies); `seen` counts all of them, `in_flight` and `most_in_flight` those not yet answered.
     """
 
     def __init__(
@@ -348,7 +347,9 @@ def _cut(request: web.Request, delivery: Delivery, response: web.StreamResponse 
 
 
 def raise_descriptor_limit(wanted: int = 65_536) -> int:
-    """Raise this process's soft limit of open files as far as allowed; returns it. 0 where the system has no such limit."""
+    """Raise this process's soft limit of open files as far as allowed; returns it. 0 where the system has no such
+    limit.
+    """
     try:
         import resource
     except ImportError:
@@ -363,9 +364,11 @@ def raise_descriptor_limit(wanted: int = 65_536) -> int:
 
 
 def upstream_of(text: str) -> Responder | str:
-    """What `--upstream` names: `echo`, `scripted:FILE`, `embedded` → something that answers; a URL → the URL without its trailing slash.
+    """Upstream that `--upstream` names: `echo`, `scripted:FILE`, `embedded` → a responder; a URL → the URL without its
+    trailing slash.
 
-    `embedded:keep`: as many instances as there are cores (at most 4), each of which does not read again what it was asked about last.
+    `embedded:keep`: as many instances as there are cores (at most 4), each of which does not read again what it was
+    asked about last.
     """
     name, _, rest = text.partition(":")
     if text == "echo":

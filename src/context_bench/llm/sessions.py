@@ -1,7 +1,8 @@
 """One HTTP transport per event loop, shared by all clients: kept-open connections instead of new ones for each client.
 
-Models are called over the transport of `llm.transport`. What needs the environment's proxies (memories and compressors that are services
-elsewhere) has an aiohttp session, opened the same way.
+Models are called over the transport of `llm.transport`. Memories and compressors that are services elsewhere need the
+environment's proxies: they have an aiohttp session, opened the same way, whose connections can tell the end of a reply
+over TLS from a cut. Before anything is sent, an address can be looked at: is it listened to, and by which server?
 """
 
 from __future__ import annotations
@@ -9,15 +10,26 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, cast
 from weakref import WeakSet
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, Trouble, Unusable, why
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
-if TYPE_CHECKING:
-    import aiohttp
+from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, TransportError, Unusable, address_of, why
+from context_bench.llm.transport.errors import UNENDED
+from context_bench.llm.transport.pool import ended_by_peer
+
+__all__ = [
+    "leave",
+    "of_aiohttp",
+    "session_for",
+    "transport_for",
+]
 
 _Key = tuple[asyncio.AbstractEventLoop, str]
 
@@ -37,14 +49,17 @@ _open: dict[_Key, _Open] = {}
 async def transport_for(user: object) -> Transport:
     """The transport of the running loop, opened when first asked for.
 
-    It is closed when its last user says so (`leave`), when the loop shuts its generators down (as `asyncio.run` does), or at exit.
+    It is closed when its last user says so (`leave`), when the loop shuts its generators down (as `asyncio.run` does),
+    or at exit.
     """
     found: Transport = await _shared(user, "", Transport)
     return found
 
 
 async def session_for(user: object, *, trust_env: bool = False) -> aiohttp.ClientSession:
-    """The aiohttp session of the running loop, for what needs one. `trust_env`: proxies and logins of the environment are used."""
+    """The aiohttp session of the running loop, for what needs one. `trust_env`: proxies and logins of the environment
+    are used.
+    """
     kind = "aiohttp, by the environment" if trust_env else "aiohttp"
     found: aiohttp.ClientSession = await _shared(user, kind, lambda: _session(trust_env))
     return found
@@ -74,7 +89,7 @@ async def leave(user: object) -> None:
 
 
 def of_aiohttp(error: Exception) -> Exception:
-    """What went wrong in an aiohttp session, as `llm.transport` would say it."""
+    """Failure of an aiohttp session, as `llm.transport` would report it."""
     import aiohttp
 
     words = str(getattr(error, "strerror", None) or error)
@@ -86,13 +101,11 @@ def of_aiohttp(error: Exception) -> Exception:
         return CannotConnect(words)
     if isinstance(error, aiohttp.ClientResponseError):
         return NotHttp(str(error.message))
-    return error if isinstance(error, TimeoutError | Trouble) else Broken(words or type(error).__name__)
+    return error if isinstance(error, TimeoutError | TransportError) else Broken(words or type(error).__name__)
 
 
 def _session(trust_env: bool) -> aiohttp.ClientSession:
     import aiohttp
-
-    from context_bench.llm.connector import Connector
 
     return aiohttp.ClientSession(
         connector=Connector(ttl_dns_cache=300),
@@ -129,4 +142,80 @@ async def _end(entry: _Open) -> None:
     await entry.lifetime.aclose()
 
 
-__all__ = ["leave", "of_aiohttp", "session_for", "transport_for"]
+class Connector(aiohttp.TCPConnector):
+    """An aiohttp connector for as many connections as are asked for.
+
+    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say
+    over TLS that it has ended it (close_notify). Where it has not, reading the reply raises
+    `aiohttp.ClientPayloadError`, as for every other cut reply.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(limit=0, **settings)
+        self._factory = cast("partial[ResponseHandler]", partial(_Handler, loop=self._loop))
+
+
+class _Handler(ResponseHandler):
+    """Spoils the reply under way where the connection was ended and TLS was not."""
+
+    def eof_received(self) -> None:
+        payload, transport = self._payload, self.transport
+        if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
+            payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
+        super().eof_received()
+
+
+#: Seconds for a connection, and for an answer about who somebody is; the most bytes of the latter.
+_CONNECT, _ASK, _MOST = 5.0, 2.0, 16 * 2**10
+_NAMES = ("service", "name", "app", "application", "server", "proxy", "version")
+
+
+async def unreachable(url: str) -> str | None:
+    """Reason why host and port of `url` accept no connection; `None` if they do. No request is sent."""
+    try:
+        address = address_of(url)
+    except Unusable as error:
+        return str(error)
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(address.host, address.port), _CONNECT)
+    except TimeoutError:
+        return f"no connection within {_CONNECT:g} s"
+    except (OSError, UnicodeError) as error:
+        return why(error)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return None
+
+
+async def who_answers(url: str) -> str | None:
+    """Identity of the server at `url`: its `Server` header, and name and version from `/health`; `None` if it gives
+    none.
+
+    Text from outside, cut to a line's length; whoever shows it makes it visible.
+    """
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ASK), trust_env=False) as session,
+            session.get(f"{url.rstrip('/').removesuffix('/v1')}/health", allow_redirects=False) as reply,
+        ):
+            server, body = reply.headers.get("Server", "")[:80], await reply.content.read(_MOST)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return None
+    parts = [f"Server: {server}"] if server else []
+    if reply.status == 200 and (health := _names(body)):
+        parts.append(f"/health: {health}")
+    return ", ".join(parts) or None
+
+
+def _names(body: bytes) -> str:
+    try:
+        found: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(found, Mapping):
+        return ""
+    told = {name: found[name] for name in _NAMES if isinstance(found.get(name), str)}
+    return " ".join(f"{name} {value[:60]}" for name, value in told.items())

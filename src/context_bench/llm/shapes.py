@@ -9,8 +9,9 @@
 | `claude-code` | Anthropic messages | a `tool_result` with `cache_control` marks, tools, streaming, that client's headers |
 | `codex` | OpenAI Responses | a `function_call_output`, instructions, tools, streaming, `store` false, that client's headers |
 
-Descriptions and instructions are our own words and short: what is measured is the handling of the context, not of a long system prompt.
-Every request is a pure function of its arguments: ids are hashes of the example, so a repeated request is byte-equal.
+Descriptions and instructions are our own words and short: what is measured is the handling of the context, not of a
+long system prompt. Every request is a pure function of its arguments: ids are hashes of the example, so a repeated
+request is byte-equal.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class ShapedRequest:
 
     @property
     def stream(self) -> bool:
-        """Whether a stream of events is asked for (the agent shapes always do)."""
+        """True if a stream of events is asked for (the agent shapes always do)."""
         return bool(self.body.get("stream"))
 
     def parsed(self) -> WireRequest:
@@ -63,7 +64,7 @@ class ShapedRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What an example says, apart from its shape."""
+    """Content of an example, apart from its shape."""
 
     context: str
     question: str  # choices included
@@ -84,7 +85,7 @@ class _Said:
 
     @property
     def task(self) -> str:
-        """What the user of an agent asks for."""
+        """Task that the user of an agent gives."""
         return self.question if self.asked else _NOTHING_ASKED.replace("{path}", self.path)
 
 
@@ -102,10 +103,11 @@ def build(
 ) -> ShapedRequest:
     """The request for `example` in `shape`.
 
-    `system_prompt` goes first (in the agent shapes: beside their own). `prompt`: a template with `{context}` and `{question}` for the
-    text of `plain-user`. `params`: body fields laid over everything else. `namespace`: a line `[namespace]` in front of the first text, so
-    that the prompt caches of two arms never mix. `build_messages(example)` gives the messages verbatim (chat shapes only). An example with
-    `turns` sends them verbatim in the chat shapes without tools, as history in the others. Raises `UnknownName`, `BadInput`.
+    `system_prompt` goes first (in the agent shapes: beside their own). `prompt`: a template with `{context}` and
+    `{question}` for the text of `plain-user`. `params`: body fields laid over everything else. `namespace`: a line
+    `[namespace]` in front of the first text, so that the prompt caches of two arms never mix. `build_messages(example)`
+    gives the messages verbatim (chat shapes only). An example with `turns` sends them verbatim in the chat shapes
+    without tools, as history in the others. Raises `UnknownName`, `BadInput`.
     """
     maker = _MAKERS.get(shape)
     if maker is None:
@@ -132,11 +134,14 @@ def without_context(example: Example) -> Example:
 def context_tokens(
     forwarded_total: int, shape: str, example: Example, model: str, counter: TokenCounter | None = None, **options: Any
 ) -> int:
-    """Tokens of the context part in a request of `forwarded_total` tokens: less the same request without context, never below 0."""
+    """Tokens of the context part in a request of `forwarded_total` tokens: less the same request without context, never
+    below 0.
+    """
     return max(0, forwarded_total - build(shape, without_context(example), model, **options).tokens(counter))
 
 
-# What the example says ------------------------------------------------------------------------------------------------------------------
+# What the example says
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def _read(example: Example, system_prompt: str | None) -> _Said:
@@ -171,13 +176,13 @@ def render_choices(choices: Any) -> str:
 
 
 def _has_choices(choices: Any, *texts: str) -> bool:
-    """Whether one of the texts already lists all choices behind their letters (`A) x`, `A. x`, `(A) x`, `A: x`)."""
+    """True if one of the texts already lists all choices behind their letters (`A) x`, `A. x`, `(A) x`, `A: x`)."""
     offered = [(letter, _text(choice).strip()) for letter, choice in zip(_LETTERS, choices, strict=False)]
     return any(all(re.search(rf"\b{letter}[).:]\s*{re.escape(choice)}", text) for letter, choice in offered) for text in texts)
 
 
 def _separate(said: _Said) -> bool:
-    """Whether context and question are two things: not where the context is the question, perhaps with its choices."""
+    """True if context and question are two things: not where the context is the question, perhaps with its choices."""
     context, question = said.context.strip(), said.question.strip()
     return not (question.startswith(context) or (context.startswith(question) and _only_choices(context[len(question) :])))
 
@@ -192,7 +197,8 @@ def _fill(template: str, said: _Said) -> str:
     return re.sub(r"\{(context|question)\}", lambda found: values[found[1]], template)
 
 
-# Plain shapes ---------------------------------------------------------------------------------------------------------------------------
+# Plain shapes
+# ---------------------------------------------------------------------------------------------------------------------------
 
 
 def _chat(shape: str, model: str, messages: list[dict[str, Any]], stream: bool, **more: Any) -> ShapedRequest:
@@ -239,7 +245,8 @@ def _plain_user(said: _Said, example: Example, model: str, prompt: str | None, s
     return _chat("plain-user", model, [*_first(said), {"role": "user", "content": text}], stream)
 
 
-# Agent shapes ---------------------------------------------------------------------------------------------------------------------------
+# Agent shapes
+# ---------------------------------------------------------------------------------------------------------------------------
 
 _TEXT = {"type": "string"}
 _TOOLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {

@@ -13,8 +13,7 @@ from typing import Any
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import real
 from context_bench.core.records import Estimate, EvalRow, Result, SetupRecord
-from context_bench.core.rowfacts import cost_usd, qa_type, score
-from context_bench.core.setups import standing
+from context_bench.core.rows import cost_usd, qa_type, score, standing
 from context_bench.memory.cortex.containment import BenchmarkResult, score_question, summarize
 from context_bench.memory.figures import setup_figures
 from context_bench.reports.json_out import Answered

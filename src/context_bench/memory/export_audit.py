@@ -34,7 +34,7 @@ from context_bench.memory.audit_rules import (
     value_of,
 )
 from context_bench.memory.ranking import NEAR
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
 
 _MOST_COMPARED = 2_000_000  # pairs looked at; beyond, the count of near-duplicates is a lower bound and says so
 _QUOTED_CHARACTERS, _QUOTED_WORDS = 24, 5

@@ -53,7 +53,7 @@ def _build(material: Any) -> list[Any]:
 
 
 def _apart(material: Any, name: str) -> bool:
-    from context_bench.core.ranks import of_rank
+    from context_bench.core.rows import of_rank
 
     by_type = name.startswith(f"{material.score_field}_") and name not in material.found.score_names
     return by_type or name in _APART or of_rank(name)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.numbers import real
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
-from context_bench.core.rowfacts import cost_usd, qa_type, score
-from context_bench.core.setups import standing, totals
-from context_bench.stats.clusters import MIN_CLUSTERS
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.core.rows import cost_usd, score, standing, totals
+from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.intervals import Scored, estimate
 
 SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -182,66 +181,6 @@ def _sum(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
     values = [real(one.get(name)) for one in told]
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-# --- means and pairs over questions ---
-
-
-@dataclass(slots=True)
-class Scored:
-    """One score of every question of a system, trials averaged; the haystack is the unit that is drawn."""
-
-    sums: dict[Hashable, tuple[float, int]] = field(default_factory=dict)
-    clusters: dict[Hashable, Hashable] = field(default_factory=dict)
-    kinds: dict[Hashable, str] = field(default_factory=dict)
-
-    def add(self, row: EvalRow, value: float) -> None:
-        """Take in the value of one row."""
-        key = (row.dataset, str(row.example_id))
-        total, n = self.sums.get(key, (0.0, 0))
-        self.sums[key] = total + value, n + 1
-        label = row.cluster if row.cluster is not None else row.group
-        self.clusters[key] = (row.dataset, label) if label is not None else key
-        self.kinds[key] = qa_type(row)
-
-    @property
-    def values(self) -> dict[Hashable, float]:
-        """Question → mean over its trials."""
-        return {key: total / n for key, (total, n) in self.sums.items()}
-
-    def mean(self, kind: str | None = None) -> Estimate | None:
-        """The mean, over questions of one `kind` if given."""
-        chosen = {key: value for key, value in self.values.items() if kind is None or self.kinds[key] == kind}
-        return estimate(list(chosen.values()), [self.clusters[key] for key in chosen]) if chosen else None
-
-    def against(self, other: Scored) -> Estimate | None:
-        """Mean paired difference self − other over the questions that both have; `None` without any."""
-        mine, theirs = self.values, other.values
-        both = [key for key in mine if key in theirs]
-        if not both:
-            return None
-        return estimate([mine[key] - theirs[key] for key in both], [self.clusters[key] for key in both], low=-1.0)
-
-
-def scored(rows: Iterable[EvalRow], names: Sequence[str]) -> dict[str, Scored]:
-    """The named scores of a system's rows; those that no row has are absent."""
-    found: dict[str, Scored] = {}
-    for row in rows:
-        for name in names:
-            if (value := score(row, name)) is not None:
-                found.setdefault(name, Scored()).add(row, value)
-    return found
-
-
-def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, low: float = 0.0, high: float = 1.0) -> Estimate:
-    """Mean of values in [`low`, `high`] with its score interval; without one if there are fewer than 6 clusters or values lie outside."""
-    known = Estimate(math.fsum(values) / len(values), n=len(values), clusters=len(set(clusters)))
-    if known.clusters >= MIN_CLUSTERS and min(values) >= low and max(values) <= high:
-        from context_bench.stats.bounded import bounded
-
-        known.low, known.high = bounded(values, clusters, low=low, high=high).interval()
-        known.method = "score interval" + (", clustered" if known.clusters < known.n else "")
-    return known
 
 
 @dataclass(frozen=True, slots=True)

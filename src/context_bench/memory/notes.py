@@ -7,8 +7,9 @@ from typing import Any
 
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
 from context_bench.core.roles import ArmRole, of_kind
-from context_bench.core.setups import standing
-from context_bench.memory.figures import Harm, Scored, harm, scored
+from context_bench.core.rows import standing
+from context_bench.memory.figures import Harm, harm
+from context_bench.stats.intervals import Scored, scored
 
 _EASY = 0.5  # recall of random picks from which finding something is no achievement
 _WEAK = 0.7  # score with exactly the evidence below which losses are more the reader's than a memory's

@@ -7,16 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.numbers import number
-from context_bench.core.ranks import of_rank, unranked, without_ranks
 from context_bench.core.records import Estimate
-from context_bench.core.rowfacts import score
-from context_bench.memory.figures import Declined, Scored, Use, setup_figures
+from context_bench.core.rows import of_rank, score, unranked, without_ranks
+from context_bench.memory.figures import Declined, Use, setup_figures
 from context_bench.memory.notes import harms
 from context_bench.reports.material import Material, figure, mapping
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Section, Table, Unit
 from context_bench.reports.pictures import Chart, CurvePoint
 from context_bench.reports.plotting import about_spread, spread
 from context_bench.reports.text import markdown
+from context_bench.stats.intervals import Scored
 
 _AT_K = re.compile(r"(session_)?(hit|recall|all|ndcg)_at_(\d+)")
 _AT_TOKENS = re.compile(r"(session_)?(recall|all)_at_(\d+)_tokens")

@@ -9,8 +9,7 @@ from typing import Any
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter
 from context_bench.transcripts.account import LEAST_REBUILT, MOST_APART, Account
-from context_bench.wire.cache import CacheProfile, LiveCache
-from context_bench.wire.prefix import Prompts, marks, segments
+from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 
 

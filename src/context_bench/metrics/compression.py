@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import tallied
+from context_bench.core.rows import tallied
 
 
 @dataclass

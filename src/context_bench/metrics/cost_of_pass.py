@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import completion_tokens, cost_usd, score, tallied
+from context_bench.core.rows import completion_tokens, cost_usd, score, tallied
 
 
 @dataclass

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import latency, ordered, tallied, ttft
-from context_bench.stats.quantiles import interpolated
+from context_bench.core.rows import latency, ordered, tallied, ttft
+from context_bench.stats.distributions import interpolated
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.stats import summaries
+from context_bench.stats.pareto import rank_systems
 
 
 @dataclass
@@ -32,4 +32,4 @@ class ParetoRank:
         summary: Mapping[str, Mapping[str, float]], quality_field: str = "mean_score", cost_field: str = "cost_of_pass"
     ) -> dict[str, int]:
         """System → rank. Missing quality counts as 0, missing cost as infinite; equal systems share a rank."""
-        return summaries.rank_systems(summary, quality_field, cost_field)
+        return rank_systems(summary, quality_field, cost_field)

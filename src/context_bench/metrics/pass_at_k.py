@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import score, tallied
+from context_bench.core.rows import score, tallied
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

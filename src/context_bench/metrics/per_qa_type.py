@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import qa_type, score, tallied
+from context_bench.core.rows import qa_type, score, tallied
 
 
 @dataclass

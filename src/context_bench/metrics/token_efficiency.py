@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import score, tallied
+from context_bench.core.rows import score, tallied
 
 _MEANS = ("mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.core.rowfacts import in_pieces, ordered
-from context_bench.stats.quantiles import interpolated
+from context_bench.core.rows import in_pieces, ordered
+from context_bench.stats.distributions import interpolated
 
 #: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged together.
 Line = tuple[str, str | None]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from context_bench.core.load import limit_notes
 from context_bench.core.records import EvalRow, Example, SetupRecord
-from context_bench.core.setups import note, standing, totals
+from context_bench.core.rows import note, standing, totals
 from context_bench.reports.page import Page
 from context_bench.reports.sections import setup_facts
 from context_bench.reports.text import json_ready

@@ -8,10 +8,9 @@ from typing import Any
 
 from context_bench.core.families import Family, families
 from context_bench.core.numbers import number
-from context_bench.core.ranks import of_rank, unranked
 from context_bench.core.records import Estimate, Result
 from context_bench.core.roles import ArmRole, roles_in
-from context_bench.core.rowfacts import attributed
+from context_bench.core.rows import attributed, of_rank, unranked
 from context_bench.reports.arm_aggregates import Line, Seen, Tallies, Tally, tally
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.text import json_ready

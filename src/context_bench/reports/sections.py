@@ -13,13 +13,13 @@ from context_bench.core.families import families
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result, SetupRecord
 from context_bench.core.roles import CANDIDATE
-from context_bench.core.setups import set_up_again, standing, totals
+from context_bench.core.rows import set_up_again, standing, totals
 from context_bench.reports.arm_aggregates import Tallies, quantile
 from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
 from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
-from context_bench.stats.verdict.ceiling import is_headline
+from context_bench.stats.verdict.evidence import is_headline
 
 #: What systems tell of the items they were given, and the names under which it is summed.
 _ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "items_failed"))

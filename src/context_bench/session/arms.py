@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described_cell, of_kind
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
 from context_bench.session.session import Surroundings

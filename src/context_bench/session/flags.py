@@ -297,7 +297,7 @@ def read_options(given: dict[str, Any], config: Path | None, kind: type[Read]) -
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    from context_bench.core.tables import load_toml
+    from context_bench.core.templates import load_toml
 
     try:
         read = load_toml(path.read_text("utf-8"))

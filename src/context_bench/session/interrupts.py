@@ -222,7 +222,7 @@ def _note_keys(argv: Sequence[str]) -> None:
     for at, word in enumerate(argv):
         name, mark, value = word.partition("=")
         if name in _SECRET:
-            from context_bench.llm.keyring import given
+            from context_bench.llm.redact import given
 
             given(name, value if mark else "".join(argv[at + 1 : at + 2]))
 

@@ -12,7 +12,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.judge.blinding import opaque_id
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 
 if TYPE_CHECKING:
     from context_bench.judge.audit import Item

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.numbers import MOST_PORT, whole
-from context_bench.core.urls import EXPECTED, fault_of
 from context_bench.session import offers
 from context_bench.session.flags import Check, Options, flag, own
 from context_bench.session.offers import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE

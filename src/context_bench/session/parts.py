@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.importing import imported
-from context_bench.core.plugins import build, parse_spec
-from context_bench.llm.keyring import key_in
+from context_bench.core.plugins import build, imported, parse_spec
+from context_bench.llm.redact import key_in
 from context_bench.session.options import RunOptions
 
 #: Evaluators that ask a model.

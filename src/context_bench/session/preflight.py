@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, Stop, SystemFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call
-from context_bench.llm.keyring import key_in
-from context_bench.llm.reach import unreachable, who_answers
-from context_bench.llm.redact import bare_url
+from context_bench.llm.redact import bare_url, key_in
+from context_bench.llm.sessions import unreachable, who_answers
 from context_bench.session.arms import DEFAULT, Cell
 from context_bench.session.files import say
 from context_bench.session.options import RunOptions

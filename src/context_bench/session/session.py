@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
-from context_bench.core.loopback import host_of, is_loopback
 from context_bench.core.records import Call
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.files import say
 from context_bench.session.offers import DEFAULT_MODEL, DEFAULT_STORE

@@ -54,7 +54,7 @@ class Accounts:
     """
 
     def __init__(self, options: RunOptions) -> None:
-        from context_bench.llm.pacing import Pace
+        from context_bench.llm.limits import Pace
 
         self._options, self._made = options, dict[str, Any]()
         self._pace = Pace(options.rpm, options.tpm)

@@ -1,25 +1,25 @@
-"""What an agent's shell command let it read: files and line ranges, from the command, the repository and the output.
+"""Reads of an agent's shell command: files and line ranges, from the command, the repository and the output.
 
-The command is run on the repository's lines, each of which knows the file and number it comes from; what reaches the end of
-the pipe was read. Nothing is executed. Where lines cannot be told, the answer is "unknown" and never a guess.
+The command is run on the repository's lines, each of which knows the file and number it comes from; what reaches the
+end of the pipe was read. Nothing is executed. Where lines cannot be told, the answer is "unknown" and never a guess.
 """
 
 from __future__ import annotations
 
 import re
 
-from context_bench.shell.budget import Budget, TooLarge
+from context_bench.shell.budget import Budget, BudgetSpent
 from context_bench.shell.files import Files
 from context_bench.shell.model import (
-    Blur,
+    FileLine,
     Kind,
-    Line,
+    LineStream,
     Ranges,
     Read,
+    ShellExit,
     ShellReads,
-    Some,
-    Stop,
-    Stream,
+    Unknown,
+    UnknownLines,
     ranges_of,
 )
 from context_bench.shell.repo import FilesByPath
@@ -39,33 +39,33 @@ def read_shell(
     root: str | None = None,
     budget: Budget | None = None,
 ) -> ShellReads:
-    """Which lines of which files `command` showed.
+    """Lines of files that `command` showed.
 
-    `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay (left out:
-    `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says. `None`: not
-    recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one of; left out: on this one
-    alone. Never raises, whatever the text; needs the packages of the extra `traces`.
+    `cwd`: the directory it ran in, relative to the repository, or absolute; then `root` is where the repository lay
+    (left out: `cwd` is its root). `output`: standard output, or both streams mixed; it wins over what the command says.
+    `None`: not recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one
+    of; left out: on this one alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
-    from context_bench.shell.interpreters import named_files
+    from context_bench.shell.builtins import named_files
     from context_bench.shell.running import Shell
 
     left = Budget() if budget is None else budget.lend()
     files = Files(repo, cwd, root, output or "", left)
     shell = Shell(files)
     status: int | None = None
-    stream = Stream([Some(None)])
+    stream = LineStream([UnknownLines(None)])
     whole = True
     try:
         if len(command) <= _LONGEST:
             stream, status = shell.source(command)
         else:
             whole, left.over = False, True
-    except Stop as stop:
+    except ShellExit as stop:
         stream = stop.shown
-    except (Blur, RecursionError, TooLarge):
+    except (Unknown, RecursionError, BudgetSpent):
         whole = False
     if not whole:
-        stream = Stream([*(Some(part.path) for part in named_files(files, command[:_LONGEST])), Some(None)])
+        stream = LineStream([*(UnknownLines(part.path) for part in named_files(files, command[:_LONGEST])), UnknownLines(None)])
     if exit_code is not None and output is None and exit_code != 0 and status == 0:
         stream = stream.blurred()
     found = ShellReads(kind="exec", new_cwd=cwd if (where := files.where()) is None else where)
@@ -74,7 +74,7 @@ def read_shell(
     found.absent = tuple(files.absent)
     if output is None:
         found.reads = _collect(stream)
-        found.listed = tuple(dict.fromkeys(part.path for part in stream.parts if isinstance(part, Line) and part.path and not part.no))
+        found.listed = tuple(dict.fromkeys(part.path for part in stream.parts if isinstance(part, FileLine) and part.path and not part.no))
     else:
         _from_output(found, files, stream, output)
     if budget is not None:
@@ -95,13 +95,13 @@ def _kind(found: ShellReads, kinds: set[str]) -> Kind:
     return "read" if found.reads else "exec"
 
 
-def _collect(stream: Stream) -> dict[str, Read]:
+def _collect(stream: LineStream) -> dict[str, Read]:
     """The line sets of a stream, from the command alone."""
     numbers: dict[str, set[int]] = {}
     rest: dict[str, int] = {}
     unknown: set[str] = set()
     for part in stream.parts:
-        if isinstance(part, Some):
+        if isinstance(part, UnknownLines):
             if part.path is not None and not part.weak:
                 unknown.add(part.path)
         elif part.path is not None and part.no:
@@ -120,8 +120,8 @@ def _collect(stream: Stream) -> dict[str, Read]:
     return reads
 
 
-def _from_output(found: ShellReads, files: Files, stream: Stream, output: str) -> None:
-    from context_bench.shell.output import Reader, output_lines
+def _from_output(found: ShellReads, files: Files, stream: LineStream, output: str) -> None:
+    from context_bench.shell.output import OutputReader, output_lines
 
     if files.tree is None:
         found.reads = _collect(stream) if output_lines(output) else {}
@@ -132,7 +132,7 @@ def _from_output(found: ShellReads, files: Files, stream: Stream, output: str) -
         path = files.resolve(token)
         if path and files.is_file(path):
             names[token] = path
-    reader = Reader(files.tree, names, stream)
+    reader = OutputReader(files.tree, names, stream)
     shown = reader.read(output)
     files.budget.over = files.budget.over or reader.effort <= 0
     found.reads = {path: ranges_of(numbers) for path, numbers in shown.lines.items() if path not in shown.unknown}

@@ -6,81 +6,82 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
-from context_bench.shell.model import Blur, Line, Some, Stream, plain
+from context_bench.shell.call import CommandCall, Result, parse_options
+from context_bench.shell.model import FileLine, LineStream, Unknown, UnknownLines, plain
 
 _VALUED = "label exclude exclude-from ignore-matching-lines show-function-line width starting-file horizon-lines tabsize to-file from-file"
 _CHANGE = re.compile(r"(\d{1,7})(?:,\d{1,7})?[acd](\d{1,7})(?:,\d{1,7})?")
 _HUNK = re.compile(r"@@ -(\d{1,7})(?:,(\d{1,7}))? \+(\d{1,7})(?:,(\d{1,7}))? @@")
 _CONTEXT = re.compile(r"(\*\*\*|---) (\d{1,7})(?:,\d{1,7})? (?:\*\*\*\*|----)")
 _HEADS = re.compile(r"--- |\+\+\+ |\*\*\* |\*{15}|diff |index |Only in |Binary files |\\ No newline|---$")
-Sides = tuple[Sequence[Line], Sequence[Line]]
+Sides = tuple[Sequence[FileLine], Sequence[FileLine]]
 _Shown = tuple[int, int, str]  # side, number in it, text
 
 
-def diff(call: Call) -> Result:
+def diff(call: CommandCall) -> Result:
     """diff: of two files what differs, nothing of equal ones; which lines differ, its output tells."""
-    given = options.parse([arg for arg in call.args if arg != "--no-index"], "UCIxXWFLS", _VALUED)
+    given = parse_options([arg for arg in call.args if arg != "--no-index"], "UCIxXWFLS", _VALUED)
     if given.has("r", "recursive"):
-        raise Blur
+        raise Unknown
     names = _paired(call, given.rest)
     streams, _ = call.inputs(names)
     if len(streams) < len(names):
-        return Stream(), 2
+        return LineStream(), 2
     (_, old), (_, new) = streams
     brief = given.has("q", "brief", "stat", "numstat", "shortstat", "name-only", "name-status")
     try:
         sides = old.texts(), new.texts()
-    except Blur:
-        return Stream([Some(None)]) if brief else _of_both(old, new), None
+    except Unknown:
+        return LineStream([UnknownLines(None)]) if brief else _of_both(old, new), None
     if [(line.text, line.eol) for line in sides[0]] == [(line.text, line.eol) for line in sides[1]]:
         identical = f"Files {names[0]} and {names[1]} are identical\n"
-        return (plain(identical, call.files.budget) if given.has("s", "report-identical-files") else Stream()), 0
+        return (plain(identical, call.files.budget) if given.has("s", "report-identical-files") else LineStream()), 0
     if brief:
         return plain(f"Files {names[0]} and {names[1]} differ\n", call.files.budget), 1
-    return Stream([Some(part.path, sides=sides) for part in _of_both(old, new).parts], ordered=False), 1
+    return LineStream([UnknownLines(part.path, sides=sides) for part in _of_both(old, new).parts], ordered=False), 1
 
 
-def _paired(call: Call, names: list[str]) -> list[str]:
+def _paired(call: CommandCall, names: list[str]) -> list[str]:
     """The two files that are compared: beside a folder, the one in it that is called like the other."""
     if len(names) != 2:
-        raise Blur
+        raise Unknown
     folders = [bool(call.files.is_dir(path)) if (path := call.files.resolve(name)) is not None else False for name in names]
     if all(folders):
-        raise Blur
+        raise Unknown
     return [f"{name.rstrip('/')}/{names[1 - at].rsplit('/', 1)[-1]}" if folders[at] else name for at, name in enumerate(names)]
 
 
-def _of_both(old: Stream, new: Stream) -> Stream:
-    return Stream([Some(path) for path in dict.fromkeys([*old.files(), *new.files()])] or [Some(None)], ordered=False)
+def _of_both(old: LineStream, new: LineStream) -> LineStream:
+    return LineStream([UnknownLines(path) for path in dict.fromkeys([*old.files(), *new.files()])] or [UnknownLines(None)], ordered=False)
 
 
-def aside(call: Call) -> Result:
+def aside(call: CommandCall) -> Result:
     """Other programs that show two files beside one another, in a form of their own."""
     streams, status = call.inputs([arg for arg in call.args if not arg.startswith(("-", "+"))])
     shown = [part for _, stream in streams for part in stream.blurred().parts]
-    return Stream(shown, ordered=False), status or None
+    return LineStream(shown, ordered=False), status or None
 
 
-def same(call: Call) -> Result:
+def same(call: CommandCall) -> Result:
     """cmp: where two files differ, and no line of them."""
-    return Stream([Some(None)]), None
+    return LineStream([UnknownLines(None)]), None
 
 
-def comm(call: Call) -> Result:
-    """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is left out."""
-    given = options.parse(call.args, "", "output-delimiter")
+def comm(call: CommandCall) -> Result:
+    """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is
+    left out.
+    """
+    given = parse_options(call.args, "", "output-delimiter")
     streams, status = call.inputs(given.rest)
     if len(given.rest) != 2 or status or not set(given.given) <= {"1", "2", "3"}:
-        raise Blur
+        raise Unknown
     sides = [stream.texts() for _, stream in streams]
     unsorted = any(sorted(line.text or "" for line in side) != [line.text for line in side] for side in sides)
     if unsorted and given.given:
-        raise Blur
+        raise Unknown
     call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), 2 * sum(map(len, sides)))
     first, second = "" if given.has("1") else "\t", "" if given.has("2") else "\t"
-    out: list[Line] = []
+    out: list[FileLine] = []
     for old, new in _merged(*sides):
         if old and new:
             text = f"{first}{second}{old.text}"
@@ -89,10 +90,10 @@ def comm(call: Call) -> Result:
             out.append(old._replace(eol=True))
         elif new and not given.has("2"):
             out.append(new._replace(text=f"{first}{new.text}", eol=True))
-    return Stream(out, ordered=False), int(unsorted)
+    return LineStream(out, ordered=False), int(unsorted)
 
 
-def _merged(old: Sequence[Line], new: Sequence[Line]) -> Iterator[tuple[Line | None, Line | None]]:
+def _merged(old: Sequence[FileLine], new: Sequence[FileLine]) -> Iterator[tuple[FileLine | None, FileLine | None]]:
     at = to = 0
     while at < len(old) or to < len(new):
         left = (old[at].text or "") if at < len(old) else None
@@ -103,38 +104,40 @@ def _merged(old: Sequence[Line], new: Sequence[Line]) -> Iterator[tuple[Line | N
         at, to = at + takes_old, to + takes_new
 
 
-def paste(call: Call) -> Result:
+def paste(call: CommandCall) -> Result:
     """paste: the first lines of all files as one line, then the second ones."""
-    given = options.parse(call.args, "d", "delimiters")
+    given = parse_options(call.args, "d", "delimiters")
     streams, status = call.inputs(given.rest)
     delimiter = given.get("d", "delimiters")
     delimiter = "\t" if delimiter is None else delimiter
     if given.has("s", "serial", "z") or len(delimiter) != 1 or "-" in given.rest:
-        raise Blur
+        raise Unknown
     sides = [stream.texts() for _, stream in streams]
     rows = max(map(len, sides), default=0)
     call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), rows * len(sides))
-    out: list[Line] = []
+    out: list[FileLine] = []
     for row in zip_longest(*sides):
         for column, line in enumerate(row):
             end = "" if column == len(row) - 1 else delimiter
             text = f"{line.text if line else ''}{end}"
-            out.append(line._replace(text=text, eol=not end) if line else Line(None, 0, text, eol=not end))
-    return Stream(out, ordered=False), status  # lines of several files in one: no lines to count
+            out.append(line._replace(text=text, eol=not end) if line else FileLine(None, 0, text, eol=not end))
+    return LineStream(out, ordered=False), status  # lines of several files in one: no lines to count
 
 
 # -- what an output of diff shows ------------------------------------------------
 
 
-def shown_sides(lines: Sequence[str], sides: Sides, tidy: Callable[[str], str]) -> tuple[list[Line], list[Line]] | None:
-    """The lines of both sides that an output of diff holds, and those that it holds otherwise; `None` where it is no such output.
+def shown_sides(lines: Sequence[str], sides: Sides, tidy: Callable[[str], str]) -> tuple[list[FileLine], list[FileLine]] | None:
+    """The lines of both sides that an output of diff holds, and those that it holds otherwise; `None` where it is no
+    such output.
 
-    Normal, context and unified output carry their numbers. A line counts only where the side has this text at this number.
+    Normal, context and unified output carry their numbers. A line counts only where the side has this text at this
+    number.
     """
     if not any(_CHANGE.fullmatch(line) or _HUNK.match(line) or _CONTEXT.fullmatch(line) for line in lines):
         return None
-    known: list[Line] = []
-    other: list[Line] = []
+    known: list[FileLine] = []
+    other: list[FileLine] = []
     for side, number, text in _numbered(lines):
         if not 1 <= number <= len(sides[side]):
             return None

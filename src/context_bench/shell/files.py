@@ -1,4 +1,7 @@
-"""Files and directories of a repository as a shell sees them: resolving, globbing, reading, overwriting."""
+"""Files and directories of a repository as a shell sees them: resolving, globbing, reading, overwriting.
+
+Also the complaints of programs about files that they could not read.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,34 @@ from copy import copy
 from weakref import WeakKeyDictionary
 
 from context_bench.shell.budget import Budget
-from context_bench.shell.complaints import complaints
-from context_bench.shell.model import UNKNOWN, Change, Line, Some, Stream
+from context_bench.shell.model import UNKNOWN, Change, FileLine, LineStream, UnknownLines
 from context_bench.shell.repo import FilesByPath
+
+_WHY = r"(?:No such file or directory|Is a directory|Not a directory|Permission denied)"
+_COMPLAINT = re.compile(
+    r"^(?:\[bat error\]|[\w./+-]{1,100}): (?:line \d{1,6}: )?(?:fatal: )?(?P<by>\S{0,100}: )?"
+    r"(?:can(?:not|'t) (?:open|access|read|stat) (?:file (?=`))?|IO error for operation on )?"
+    r"['\"`\u2018]?(?P<name>[^\n:]{1,1000}?)['\"\u2019]?(?: for reading)?(?:: | \()"
+    + _WHY
+    # less names no program, zsh the file last
+    + r"|^(?P<alone>[^\s:]{1,1000}): No such file or directory$"
+    + r"|^\w{1,20}: (?:(?P<shell>cd|pushd): )?no such file or directory: (?P<last>[^\n]{1,1000})$",
+    re.M,
+)
+_PHRASES = ("No such file", "no such file", "s a directory", "Not a directory", "ermission denied")
+
+
+def complaints(text: str) -> tuple[list[str], list[str]]:
+    """Files that programs say they could not read, and folders that the shell could not go to, as printed."""
+    files: dict[str, None] = {}
+    folders: dict[str, None] = {}
+    if any(phrase in text for phrase in _PHRASES):
+        for hit in _COMPLAINT.finditer(text):
+            name = hit["name"] or hit["alone"] or hit["last"]
+            moving = (hit["by"] or "").rstrip(": ") in ("cd", "pushd") or hit["shell"]
+            (folders if moving else files)[name] = None
+    return list(files), list(folders)
+
 
 _CONTAINER_ROOTS = re.compile(r"/(?:testbed|repo|app|code|project|workspace/[^/]+|workspace|workspaces/[^/]+|home/[^/]+/[^/]+|root/[^/]+)/")
 _SYSTEM = re.compile(r"/(?:usr|etc|proc|sys|dev|opt|tmp|var|lib|lib64|bin|sbin|run|mnt|nix)(?:/|$)")
@@ -39,8 +67,8 @@ class Tree:
                 if path in self.dirs:
                     break
                 self.dirs.add(path)
-        self._lines: dict[str, list[Line] | None] = {}
-        self.compared: dict[str, tuple[list[Line], list[str], dict[str, list[int]]]] = {}
+        self._lines: dict[str, list[FileLine] | None] = {}
+        self.compared: dict[str, tuple[list[FileLine], list[str], dict[str, list[int]]]] = {}
         """Of files that outputs were compared with: their lines, these as they are compared, and the numbers of each such text."""
         self.tails: dict[str, list[str]] | None = None
         self.names = frozenset(path.rpartition("/")[2] for path in self.paths)
@@ -52,7 +80,7 @@ class Tree:
         other.repo, other._lines, other.compared = repo, {}, {}
         return other
 
-    def lines(self, path: str) -> list[Line] | None:
+    def lines(self, path: str) -> list[FileLine] | None:
         """The lines of a file; `None` for one that cannot be had or is too large to look at."""
         if path not in self._lines:
             if len(self._lines) >= _KEPT:
@@ -78,7 +106,9 @@ _TREES: WeakKeyDictionary[FilesByPath, Tree] = WeakKeyDictionary()
 
 
 def tree_of(repo: FilesByPath) -> Tree:
-    """The tree of a repository, made once for each; one whose files alone differ from those of another (`like`) shares its paths."""
+    """The tree of a repository, made once for each; one whose files alone differ from those of another (`like`) shares
+    its paths.
+    """
     like = getattr(repo, "like", None)
     if like is not None:
         return tree_of(like).with_files_of(repo)
@@ -110,13 +140,13 @@ class _Weak:
         return repo.paths() if repo is not None else ()
 
 
-def split(path: str, blob: bytes) -> list[Line]:
+def split(path: str, blob: bytes) -> list[FileLine]:
     """The lines of a file; only LF ends one."""
     texts = blob.decode("utf-8", "surrogateescape").split("\n")
     whole = texts[-1] == ""
     if whole:
         texts.pop()
-    lines = [Line(path, at, text) for at, text in enumerate(texts, 1)]
+    lines = [FileLine(path, at, text) for at, text in enumerate(texts, 1)]
     if lines and not whole:
         lines[-1] = lines[-1]._replace(eol=False)
     return lines
@@ -134,8 +164,8 @@ class Files:
         base = root.replace("\\", "/") if root is not None else cwd if self.absolute else ROOT
         self.root = posixpath.normpath(base) if base else ROOT
         self.cwd: str | None = posixpath.normpath(cwd if self.absolute else posixpath.join(self.root, cwd))
-        self.pipes: dict[str, Stream] = {}
-        self.written: dict[str, Stream | None] = {}
+        self.pipes: dict[str, LineStream] = {}
+        self.written: dict[str, LineStream | None] = {}
         self.edits: dict[str, Change] = {}
         self.unresolved: dict[str, None] = {}
         self.absent: dict[str, None] = {}
@@ -229,7 +259,7 @@ class Files:
         return [name for name in order[first:last] if name not in gone] if gone else order[first:last]
 
     def spelled(self, base: str, path: str, below: str) -> str:
-        """How a tool that was given `base` (for `path`) names the file `below`."""
+        """Name of the file `below` in the output of a tool that was given `base` (for `path`)."""
         if below == path:
             return base
         rest = below[len(path) + 1 :] if path else below
@@ -237,15 +267,15 @@ class Files:
 
     # -- text --------------------------------------------------------------
 
-    def open(self, word: str) -> Stream | None:
+    def open(self, word: str) -> LineStream | None:
         """The text of a file; `None` where there is none. Notes what it could not resolve."""
         if word in self.pipes:
             self.budget.look(len(self.pipes[word].parts))
             return self.pipes[word]
         if UNKNOWN in word:
-            return Stream([Some(None)])
+            return LineStream([UnknownLines(None)])
         if word in ("/dev/null",):
-            return Stream()
+            return LineStream()
         path = self.resolve(word)
         if path is None:
             self._miss(word, self.place(word))
@@ -257,14 +287,14 @@ class Files:
         if place is not None:
             self.absent[place] = None
 
-    def read(self, path: str, word: str) -> Stream | None:
+    def read(self, path: str, word: str) -> LineStream | None:
         """The text of a file of the repository."""
         stream = self._read(path, word)
         if stream is not None:
             self.budget.look(len(stream.parts) + 1)
         return stream
 
-    def _read(self, path: str, word: str) -> Stream | None:
+    def _read(self, path: str, word: str) -> LineStream | None:
         if self.is_file(path) is False or (word in self._refused and path not in self.written):
             if path not in self.written:
                 self._miss(word, path)
@@ -273,13 +303,13 @@ class Files:
         if path in self.written:
             return self.written[path]
         if self.tree is None:
-            return Stream([Line(path, 1, None, rest=True)])
+            return LineStream([FileLine(path, 1, None, rest=True)])
         lines = self.tree.lines(path)
         if self.doubt or lines is None:
-            return Stream([Some(path)])
-        return Stream(lines)
+            return LineStream([UnknownLines(path)])
+        return LineStream(lines)
 
-    def write(self, word: str, stream: Stream | None, append: bool = False, *, in_place: bool = False) -> None:
+    def write(self, word: str, stream: LineStream | None, append: bool = False, *, in_place: bool = False) -> None:
         """A file is overwritten (`in_place`: from its own text), appended to, or (`None`) deleted."""
         path = self.resolve(word)
         if not path:
@@ -288,7 +318,7 @@ class Files:
         if stream is not None and before is not None:
             self.budget.look(len(stream.parts))
             self.budget.make(8 * (len(before.parts) + len(stream.parts)))
-            stream = Stream([*before.parts, *stream.parts])
+            stream = LineStream([*before.parts, *stream.parts])
         self.written[path] = stream
         new = self.edits.get(path) == "whole" and (append or in_place)
         self.edits[path] = "gone" if stream is None else "part" if (append or in_place) and not new else "whole"

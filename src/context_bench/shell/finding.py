@@ -6,63 +6,62 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
-from context_bench.shell.model import Blur, Line, Some, Stream
+from context_bench.shell.call import CommandCall, Result, parse_options
+from context_bench.shell.model import FileLine, LineStream, Unknown, UnknownLines
 from context_bench.shell.patterns import glob
 
 Test = Callable[[str, str, bool, int], bool]
 """(the name as find prints it, its last part, is a directory, depth) → whether it fits."""
 
 
-def ls(call: Call) -> Result:
+def ls(call: CommandCall) -> Result:
     """Names in directories."""
-    given = options.parse(call.args, "ITw", "ignore color sort time-style format")
+    given = parse_options(call.args, "ITw", "ignore color sort time-style format")
     names = given.rest or ["."]
     hidden = given.has("a", "A", "all", "almost-all")
     if given.has("R", "recursive", "d"):
-        raise Blur
-    out: list[Line] = []
+        raise Unknown
+    out: list[FileLine] = []
     status = 0
     dirs: list[tuple[str, str]] = []
     for name in names:
         path = call.files.resolve(name)
         if path is None or call.files.tree is None:
-            return Stream([Some(None)]), None
+            return LineStream([UnknownLines(None)]), None
         if call.files.is_dir(path):
             dirs.append((name, path))
         elif call.files.is_file(path):
-            out.append(Line(path, 0, name))
+            out.append(FileLine(path, 0, name))
         else:
             status = 2
     for at, (name, path) in enumerate(dirs):
         if len(names) > 1:
-            out += [Line(None, 0, "")] * bool(at or out) + [Line(None, 0, f"{name}:")]
+            out += [FileLine(None, 0, "")] * bool(at or out) + [FileLine(None, 0, f"{name}:")]
         seen: dict[str, str | None] = {}
         for below in call.files.below(path):
             inner = below[len(path) :].lstrip("/")
             first = inner.split("/")[0]
             if hidden or not first.startswith("."):
                 seen.setdefault(first, below if "/" not in inner else None)
-        out += [Line(file, 0, first) for first, file in seen.items()]
+        out += [FileLine(file, 0, first) for first, file in seen.items()]
     # what is not committed is listed too, and every locale sorts its own way
-    stream = Stream(out, ordered=not dirs)
+    stream = LineStream(out, ordered=not dirs)
     if given.has("l", "s", "h", "i", "F", "g", "o"):
-        stream = Stream([Line(line.path, 0, None) for line in out], ordered=False)
+        stream = LineStream([FileLine(line.path, 0, None) for line in out], ordered=False)
     return stream, status
 
 
-def listing(call: Call) -> Result:
+def listing(call: CommandCall) -> Result:
     """tree, fd and others whose filter is not followed."""
-    return Stream([Some(None)]), None
+    return LineStream([UnknownLines(None)]), None
 
 
-def ls_files(call: Call) -> Result:
+def ls_files(call: CommandCall) -> Result:
     """Names of what is committed (git ls-files)."""
-    given = options.parse(call.args, "xX", "exclude exclude-from")
+    given = parse_options(call.args, "xX", "exclude exclude-from")
     base = call.files.resolve(".")
     if given.given or base is None or call.files.tree is None:
-        return Stream([Some(None)]), None
+        return LineStream([UnknownLines(None)]), None
     compiled = []
     for name in given.rest:
         path = call.files.resolve(name)
@@ -75,14 +74,14 @@ def ls_files(call: Call) -> Result:
     for below in call.files.below(base):
         inner = below[len(base) :].lstrip("/")
         if not given.rest or any(one.match(inner) for one in compiled):
-            out.append(Line(below, 0, inner))
-    return Stream(out), 0
+            out.append(FileLine(below, 0, inner))
+    return LineStream(out), 0
 
 
 class Find:
     """A find expression: where to look, which entries, and what to do with each."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CommandCall) -> None:
         args = deque(call.args)
         while args and args[0] in ("-L", "-H", "-P"):
             args.popleft()
@@ -96,19 +95,19 @@ class Find:
         self.actions: list[tuple[str, list[str]]] = []
         self.test = self._any() if args else lambda *_: True
         if self.args:
-            raise Blur
+            raise Unknown
 
     def _any(self) -> Test:
         tests = [self._all()]
         while self.args and self.args[0] in ("-o", "-or"):
             self.args.popleft()
             if self.actions:
-                raise Blur
+                raise Unknown
             tests.append(self._all())
         if len(tests) == 1:
             return tests[0]
         if self.actions:
-            raise Blur  # an action that belongs to one branch only
+            raise Unknown  # an action that belongs to one branch only
         return lambda *entry: any(test(*entry) for test in tests)
 
     def _all(self) -> Test:
@@ -122,20 +121,20 @@ class Find:
 
     def _value(self) -> str:
         if not self.args:
-            raise Blur
+            raise Unknown
         return self.args.popleft()
 
     def _one(self) -> Test:
         word = self.args.popleft()
         if word in ("!", "-not"):
             if not self.args:
-                raise Blur
+                raise Unknown
             inner = self._one()
             return lambda *entry: not inner(*entry)
         if word == "(":
             inside = self._any()
             if self._value() != ")":
-                raise Blur
+                raise Unknown
             return inside
         if word in ("-name", "-iname"):
             fold = word == "-iname"
@@ -150,12 +149,12 @@ class Find:
         if word == "-type":
             kind = self._value()
             if kind not in ("f", "d"):
-                raise Blur
+                raise Unknown
             return lambda full, last, is_dir, depth: is_dir == (kind == "d")
         if word in ("-maxdepth", "-mindepth"):
             depth_text = self._value()
             if not depth_text.isdigit():
-                raise Blur
+                raise Unknown
             if word == "-maxdepth":
                 self.most = int(depth_text[:6])
             else:
@@ -166,25 +165,25 @@ class Find:
             return lambda *_: True
         if word in ("-exec", "-execdir"):
             return self._exec(word)
-        raise Blur
+        raise Unknown
 
     def _exec(self, word: str) -> Test:
         command = []
         while self.args and self.args[0] not in (";", "+"):
             command.append(self.args.popleft())
         if not self.args or not command or word == "-execdir":
-            raise Blur
+            raise Unknown
         each = self.args.popleft() == ";"
         self.actions.append(("each" if each else "together", command))
         return lambda *_: True
 
-    def entries(self, call: Call) -> list[tuple[str, str | None]]:
+    def entries(self, call: CommandCall) -> list[tuple[str, str | None]]:
         """(name as printed, path of a file or `None` for a directory) of all that fit."""
         found: list[tuple[str, str | None]] = []
         for base in self.bases:
             path = call.files.resolve(base)
             if path is None or call.files.tree is None:
-                raise Blur
+                raise Unknown
             seen: set[str] = set()
             if self._fits(base, base.rstrip("/").rsplit("/", 1)[-1], bool(call.files.is_dir(path)), 0):
                 found.append((base, None if call.files.is_dir(path) else path))

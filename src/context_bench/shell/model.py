@@ -1,4 +1,4 @@
-"""What flows through a shell pipeline, seen as lines of files of a repository."""
+"""Streams of a shell pipeline, seen as lines of files of a repository."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Change = Literal["whole", "part", "gone", "touched"]
 """What was done to a file: written as a whole, changed or appended to, deleted, made if it was not there."""
 
 
-class Blur(Exception):
-    """Which lines pass cannot be told from the command and the repository."""
+class Unknown(Exception):
+    """Lines that pass cannot be determined from the command and the repository."""
 
 
-class Stop(Exception):
+class ShellExit(Exception):
     """The shell ends here, having shown this."""
 
-    def __init__(self, shown: Stream) -> None:
+    def __init__(self, shown: LineStream) -> None:
         super().__init__()
         self.shown = shown
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """One line of text; where `path` is set, it shows line `no` of that file (`no` 0: it names the file only)."""
 
     path: str | None
@@ -49,34 +49,34 @@ class Line(NamedTuple):
     """Stands for this line and all that follow in a file of unknown length."""
 
 
-class Some(NamedTuple):
+class UnknownLines(NamedTuple):
     """An unknown number of lines: of a file, or of no file (`None`)."""
 
     path: str | None
     weak: bool = False
     """The file was only named; without proof in the output it was not read."""
-    sides: tuple[Sequence[Line], Sequence[Line]] | None = None
+    sides: tuple[Sequence[FileLine], Sequence[FileLine]] | None = None
     """What diff compared: the numbers in its output count the lines of these."""
 
 
-Part = Line | Some
-_LINES = {Line}
-_REST = itemgetter(Line._fields.index("rest"))
+Part = FileLine | UnknownLines
+_LINES = {FileLine}
+_REST = itemgetter(FileLine._fields.index("rest"))
 
 
 def all_lines(parts: Sequence[Part]) -> bool:
-    """Whether none of the parts is an unknown number of lines."""
+    """True if none of the parts is an unknown number of lines."""
     return set(map(type, parts)) <= _LINES
 
 
 def open_ended(parts: Sequence[Part]) -> bool:
-    """Whether one of the parts stands for the rest of a file of unknown length."""
+    """True if one of the parts stands for the rest of a file of unknown length."""
     if all_lines(parts):  # the usual case, without a look at each from here
         return any(map(_REST, parts))
-    return any(isinstance(part, Line) and part.rest for part in parts)
+    return any(isinstance(part, FileLine) and part.rest for part in parts)
 
 
-class Stream:
+class LineStream:
     """Lines in order; `ordered` False where the order of files is the machine's own (`grep -r`, `find`)."""
 
     __slots__ = ("ordered", "parts")
@@ -85,45 +85,45 @@ class Stream:
         self.parts = list(parts)
         self.ordered = ordered
 
-    def extend(self, other: Stream) -> None:
+    def extend(self, other: LineStream) -> None:
         self.parts.extend(other.parts)
         self.ordered = self.ordered and other.ordered
 
-    def lines(self) -> list[Line]:
-        """The parts if all are lines, else `Blur`."""
+    def lines(self) -> list[FileLine]:
+        """The parts if all are lines, else `Unknown`."""
         if not all_lines(self.parts):
-            raise Blur
+            raise Unknown
         return self.parts  # type: ignore[return-value]
 
-    def texts(self) -> list[Line]:
-        """The parts if all are lines whose text and number are known, else `Blur`."""
+    def texts(self) -> list[FileLine]:
+        """The parts if all are lines whose text and number are known, else `Unknown`."""
         lines = self.lines()
         if any(line.text is None or line.rest for line in lines):
-            raise Blur
+            raise Unknown
         return lines
 
     def files(self) -> list[str]:
         """The files whose lines are in it, in order."""
-        return list(dict.fromkeys(part.path for part in self.parts if part.path and (isinstance(part, Some) or part.no)))
+        return list(dict.fromkeys(part.path for part in self.parts if part.path and (isinstance(part, UnknownLines) or part.no)))
 
-    def blurred(self) -> Stream:
+    def blurred(self) -> LineStream:
         """An unknown selection of it."""
-        weak = {part.path for part in self.parts if isinstance(part, Some) and part.weak}
-        return Stream([Some(path, path in weak) for path in self.files()] or [Some(None)])
+        weak = {part.path for part in self.parts if isinstance(part, UnknownLines) and part.weak}
+        return LineStream([UnknownLines(path, path in weak) for path in self.files()] or [UnknownLines(None)])
 
 
-def plain(text: str, budget: Budget) -> Stream:
+def plain(text: str, budget: Budget) -> LineStream:
     """Text of no file."""
     budget.make(2 * len(text), text.count("\n") + 1)
     parts = text.split("\n")
     eol = parts[-1] == ""
     if eol:
         parts.pop()
-    return Stream(Line(None, 0, line, eol or at < len(parts) - 1) for at, line in enumerate(parts))
+    return LineStream(FileLine(None, 0, line, eol or at < len(parts) - 1) for at, line in enumerate(parts))
 
 
-def rendered(stream: Stream) -> str:
-    """The text of a stream; `Blur` if it is not known."""
+def rendered(stream: LineStream) -> str:
+    """The text of a stream; `Unknown` if it is not known."""
     return "".join((line.text or "") + "\n" * line.eol for line in stream.texts())
 
 
@@ -140,7 +140,7 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 @dataclass
 class ShellReads:
-    """What one shell command let its caller read."""
+    """Reads of one shell command."""
 
     reads: dict[str, Read] = field(default_factory=dict)
     """Path in the repository → the lines whose text reached the caller. "all": the whole file, whose length is not known;

@@ -1,4 +1,4 @@
-"""What the output says was shown, against what the command should have printed."""
+"""Lines shown by the output, against those that the command should have printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from context_bench.shell.comparing import shown_sides
 from context_bench.shell.files import Tree
-from context_bench.shell.model import Line, Some, Stream, all_lines
+from context_bench.shell.model import FileLine, LineStream, UnknownLines, all_lines
 
 _ERROR = re.compile(
     r"^[\w./+-]+: .*(?:No such file or directory|Is a directory|Permission denied|[Bb]inary file .*matches|can't (?:read|open)|"
@@ -27,7 +27,7 @@ _EFFORT = 2_000_000
 
 
 @dataclass
-class Shown:
+class ShownLines:
     """The lines of files an output holds."""
 
     lines: dict[str, set[int]] = field(default_factory=dict)
@@ -78,15 +78,15 @@ class Expected:
     """One line a command should print, with the lines of files it is made of."""
 
     text: str | None
-    origins: list[Line]
+    origins: list[FileLine]
 
 
-def expected(stream: Stream) -> list[Expected | Some]:
+def expected(stream: LineStream) -> list[Expected | UnknownLines]:
     """The lines of a stream; what ends without a newline runs into the next."""
-    out: list[Expected | Some] = []
+    out: list[Expected | UnknownLines] = []
     glued = False
     for part in stream.parts:
-        if isinstance(part, Some):
+        if isinstance(part, UnknownLines):
             out.append(part)
             glued = False
             continue
@@ -106,20 +106,20 @@ def expected(stream: Stream) -> list[Expected | Some]:
     return out
 
 
-class Reader:
+class OutputReader:
     """Explains one output."""
 
-    def __init__(self, tree: Tree, resolve: dict[str, str], stream: Stream) -> None:
+    def __init__(self, tree: Tree, resolve: dict[str, str], stream: LineStream) -> None:
         self.tree, self.names, self.stream = tree, resolve, stream
         self.candidates = stream.files()
-        self.weak = {part.path for part in stream.parts if isinstance(part, Some) and part.weak}
+        self.weak = {part.path for part in stream.parts if isinstance(part, UnknownLines) and part.weak}
         self.effort = _EFFORT
 
-    def read(self, output: str) -> Shown:
+    def read(self, output: str) -> ShownLines:
         """The lines of files that are in it."""
         lines = output_lines(output)
         if not lines:
-            return Shown()
+            return ShownLines()
         if (plainly := self._plainly(lines)) is not None:
             return plainly
         wanted = expected(self.stream)
@@ -127,15 +127,15 @@ class Reader:
         if shown is None and len(lines) <= _MOST and len(wanted) <= _MOST:
             shown = self._cut(wanted, lines)
         if shown is None:
-            gaps = [one for one in wanted if isinstance(one, Some)]
+            gaps = [one for one in wanted if isinstance(one, UnknownLines)]
             shown = self._compared(lines, gaps) or self._searched(lines) or self._hunks(lines) or self._matched(lines)
-            shown.mismatch = bool(self.candidates) and not any(isinstance(one, Some) for one in wanted)
+            shown.mismatch = bool(self.candidates) and not any(isinstance(one, UnknownLines) for one in wanted)
         for path in self.candidates:
             if path not in self.weak and path not in shown.lines and not self._explained(wanted, shown, path):
                 shown.unknown.add(path)
         return shown
 
-    def _plainly(self, lines: list[str]) -> Shown | None:
+    def _plainly(self, lines: list[str]) -> ShownLines | None:
         """The usual case, without the detours of the others: whole lines of known text, and the output is these."""
         parts = self.stream.parts
         if len(parts) < len(lines) or not all_lines(parts):
@@ -149,7 +149,7 @@ class Reader:
             texts.pop()
         if texts != lines:
             return None
-        shown = Shown(how="exact")
+        shown = ShownLines(how="exact")
         at, numbers = None, set[int]()
         for path, number, _, _, _ in parts:  # type: ignore[misc]
             if path is None or not number:
@@ -159,8 +159,8 @@ class Reader:
             numbers.add(number)
         return shown
 
-    def _explained(self, wanted: list[Expected | Some], shown: Shown, path: str) -> bool:
-        """Whether it is known that nothing of the file was shown."""
+    def _explained(self, wanted: list[Expected | UnknownLines], shown: ShownLines, path: str) -> bool:
+        """True if it is known that nothing of the file was shown."""
         return shown.truncated or (path not in shown.unknown and (shown.how == "exact" or path in shown.blank))
 
     # -- as the command says -------------------------------------------------
@@ -174,12 +174,12 @@ class Reader:
         lines = self.tree.lines(origin.path) or []
         return origin.no <= len(lines) and tidy(lines[origin.no - 1].text or "").strip() in text
 
-    def _as_expected(self, wanted: list[Expected | Some], lines: list[str]) -> Shown | None:
+    def _as_expected(self, wanted: list[Expected | UnknownLines], lines: list[str]) -> ShownLines | None:
         """The output is what the command prints, with text in between where that is not known."""
-        shown = Shown()
+        shown = ShownLines()
         at = 0
         chunk: list[Expected] = []
-        gap: list[Some] = []
+        gap: list[UnknownLines] = []
 
         def place(last: bool) -> bool:
             nonlocal at
@@ -198,7 +198,7 @@ class Reader:
 
         gap_after = False
         for one in wanted:
-            if isinstance(one, Some):
+            if isinstance(one, UnknownLines):
                 if chunk:
                     if not place(False):
                         return None
@@ -214,7 +214,7 @@ class Reader:
             at = len(lines)
         if at != len(lines):
             return None
-        if not any(isinstance(one, Some) for one in wanted):
+        if not any(isinstance(one, UnknownLines) for one in wanted):
             shown.how = "exact"
         return shown
 
@@ -226,7 +226,7 @@ class Reader:
         return True
 
     def _locate(self, chunk: list[Expected], lines: list[str], at: int, floating: bool, last: bool) -> int | None:
-        """Where the chunk begins at or after `at`."""
+        """Start of the chunk at or after `at`."""
         starts: Iterable[int] = (
             [len(lines) - len(chunk)] if last and floating else range(at, len(lines) - len(chunk) + 1) if floating else [at]
         )
@@ -239,8 +239,8 @@ class Reader:
                 return start
         return None
 
-    def _fill(self, gap: list[Some], lines: list[str], shown: Shown) -> None:
-        """What stands where the command alone did not tell."""
+    def _fill(self, gap: list[UnknownLines], lines: list[str], shown: ShownLines) -> None:
+        """Fill in the lines that the command alone did not determine."""
         paths = list(dict.fromkeys(one.path for one in gap if one.path))
         if not lines:
             return
@@ -251,7 +251,7 @@ class Reader:
         shown.how = part.how
         shown.unknown |= part.unknown
 
-    def _cut(self, wanted: list[Expected | Some], lines: list[str]) -> Shown | None:
+    def _cut(self, wanted: list[Expected | UnknownLines], lines: list[str]) -> ShownLines | None:
         """The output is a part of what the command prints, or the same in another order."""
         known = [one for one in wanted if isinstance(one, Expected)]
         if len(known) < len(wanted) or any(one.text is None for one in known):
@@ -278,18 +278,18 @@ class Reader:
             return None
         return self._kept([*known[:cut], *known[rest:]])
 
-    def _kept(self, kept: list[Expected]) -> Shown:
-        shown = Shown(truncated=True)
+    def _kept(self, kept: list[Expected]) -> ShownLines:
+        shown = ShownLines(truncated=True)
         for one in kept:
             for origin in one.origins:
                 shown.add(origin.path, origin.no)
         return shown
 
-    def _reordered(self, known: list[Expected], lines: list[str]) -> Shown | None:
+    def _reordered(self, known: list[Expected], lines: list[str]) -> ShownLines | None:
         by_text: dict[str, list[Expected]] = {}
         for one in known:
             by_text.setdefault(one.text or "", []).append(one)
-        shown = Shown(truncated=len(lines) < len(known))
+        shown = ShownLines(truncated=len(lines) < len(known))
         for line in dict.fromkeys(lines):
             same = by_text.get(line) or by_text.get(line.removeprefix("./"))
             if not same or (shown.truncated and len(same) > 1 and line.strip() not in ("", "--")):
@@ -302,7 +302,7 @@ class Reader:
 
     # -- as the output says --------------------------------------------------
 
-    def _compared(self, lines: list[str], gap: list[Some]) -> Shown | None:
+    def _compared(self, lines: list[str], gap: list[UnknownLines]) -> ShownLines | None:
         """Lines of the two files that diff compared, by the numbers in its output."""
         paths = list(dict.fromkeys(one.path for one in gap if one.path))
         sides = next((one.sides for one in gap if one.sides), None)
@@ -312,7 +312,7 @@ class Reader:
         if found is None:
             return None
         known, other = found
-        shown = Shown(how="output_numbered", unknown={line.path for line in other if line.path and line.no})
+        shown = ShownLines(how="output_numbered", unknown={line.path for line in other if line.path and line.no})
         for line in known:
             if line.path not in shown.unknown:
                 shown.add(line.path, line.no)
@@ -330,9 +330,9 @@ class Reader:
         same = spots.get(text, ())
         return same[0] if len(same) == 1 else None
 
-    def _searched(self, lines: list[str], paths: list[str] | None = None) -> Shown | None:
+    def _searched(self, lines: list[str], paths: list[str] | None = None) -> ShownLines | None:
         """`path:number:text`, or `number:text` of the one file in question."""
-        shown = Shown(how="output_numbered")
+        shown = ShownLines(how="output_numbered")
         only = [path for path in (self.candidates if paths is None else paths) if path not in self.weak]
         strangers = 0
         for text in lines:
@@ -365,9 +365,9 @@ class Reader:
             return None
         return shown
 
-    def _hunks(self, lines: list[str], paths: list[str] | None = None) -> Shown | None:
+    def _hunks(self, lines: list[str], paths: list[str] | None = None) -> ShownLines | None:
         """A unified diff: the lines of the old side are the repository's, if they are its lines."""
-        shown = Shown(how="output_numbered")
+        shown = ShownLines(how="output_numbered")
         path: str | None = None
         number = left = 0
         for text in lines:
@@ -384,9 +384,9 @@ class Reader:
                 number, left = number + 1, left - 1
         return shown if shown.lines else None
 
-    def _matched(self, lines: list[str], paths: list[str] | None = None) -> Shown:
+    def _matched(self, lines: list[str], paths: list[str] | None = None) -> ShownLines:
         """Runs of lines of the output that stand in one place of the files in question."""
-        shown = Shown()
+        shown = ShownLines()
         names = list(dict.fromkeys(self.candidates if paths is None else paths))[:50]
         known = {path: _compared(self.tree, path) for path in names}
         blobs = {path: texts for path, (texts, _) in known.items()}
@@ -424,7 +424,7 @@ class Reader:
         self._bridge(lines, shown, blobs)
         return shown
 
-    def _bridge(self, lines: list[str], shown: Shown, blobs: dict[str, list[str]]) -> None:
+    def _bridge(self, lines: list[str], shown: ShownLines, blobs: dict[str, list[str]]) -> None:
         """Blank lines at the edge of a run count where the output has them at the same place."""
         for path, numbers in shown.lines.items():
             texts = blobs[path]

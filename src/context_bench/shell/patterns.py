@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
-from context_bench.shell.backtracking import Ways
-from context_bench.shell.budget import Budget
-from context_bench.shell.model import UNKNOWN, Blur
+from context_bench.shell.budget import Budget, Ways
+from context_bench.shell.model import UNKNOWN, Unknown
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",
@@ -31,9 +30,11 @@ _ONLY_PYTHON = re.compile(r"\\[1-9]|\(\?[^:]|\\\\Z")
 
 @lru_cache(4096)
 def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
-    r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in `find -path`)."""
+    r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in
+    `find -path`).
+    """
     if len(pattern) > _LONGEST:
-        raise Blur
+        raise Unknown
     any_char = "." if stars_cross else "[^/]"
     out, at = [""], 0  # parts, each behind a star
     doubled = 0
@@ -65,20 +66,21 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
         else:
             out[-1] += re.escape(char)
     if doubled > _MOST_DOUBLED:
-        raise Blur
+        raise Unknown
     # The first place behind a star is as good as any later one where another star follows: none is tried again.
     out[1:-1] = [part if _FOLDERS in (part[:8], after[:8]) else f"(?>{part})" for part, after in pairwise(out[1:])]
     try:
         return re.compile("".join(out) + r"\Z", re.S)
     except re.error:
-        raise Blur from None
+        raise Unknown from None
 
 
 class Pattern:
     """A regular expression, and the care that is taken with it: Python's matching backtracks, and logs are hostile.
 
-    A line that has not all that a match must hold is no match. Where the backtracking could take long, RE2 looks instead, which takes a
-    time in proportion to the line; `Blur` where RE2 does not know the pattern, or might mean something else by it.
+    A line that has not all that a match must hold is no match. Where the backtracking could take long, RE2 looks
+    instead, which takes a time in proportion to the line; `Unknown` where RE2 does not know the pattern, or might mean
+    something else by it.
     """
 
     def __init__(self, compiled: re.Pattern[str], ways: Ways, linear: str | None) -> None:
@@ -89,10 +91,12 @@ class Pattern:
         self._ways = ways
         self._budget = Budget()
         self.found: Callable[[str], object] = self._found
-        """Whether it matches somewhere in a text."""
+        """True if it matches somewhere in a text."""
 
     def prepare(self, texts: list[str], size: int, budget: Budget) -> Callable[[str], object]:
-        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one of them."""
+        """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one
+        of them.
+        """
         self._budget = budget
         budget.step(size)
         quick = self._ways.steps(size) <= _QUICK or self._ways.steps(max(map(len, texts), default=0)) <= _QUICK
@@ -109,12 +113,14 @@ class Pattern:
         return self._found_linearly(text)
 
     def replaced(self, replacement: str, text: str, once: bool) -> tuple[str, int]:
-        """The text with the replacement where it matches, and how often that is; `Blur` if that could take long, for RE2 is not asked."""
+        """The text with the replacement where it matches, and how often that is; `Unknown` if that could take long, for
+        RE2 is not asked.
+        """
         if any(part not in text for part in self._ways.needed):
             return text, 0
         steps = self._ways.steps(len(text))
         if steps > _SLOWEST:
-            raise Blur
+            raise Unknown
         self._budget.step(int(steps))
         most = (len(text) + 1) * len(replacement) + replacement.count("\\g") * len(text)
         if most > _LARGE:
@@ -122,27 +128,29 @@ class Pattern:
         try:
             made, times = self._subn(replacement, text, count=int(once))
         except (re.error, IndexError):
-            raise Blur from None
+            raise Unknown from None
         self._budget.make(len(made), 1)
         return made, times
 
     def _found_linearly(self, text: str) -> bool:
         self._budget.step(20 * len(text) + 1000)
         if self._linear is None or not (text.isascii() or _CLASS.search(self._linear) is None):
-            raise Blur
+            raise Unknown
         import pyarrow as pa
         from pyarrow import compute
 
         try:
             return bool(compute.match_substring_regex(pa.scalar(text, pa.large_string()), self._linear).as_py())
         except (pa.ArrowInvalid, UnicodeEncodeError):
-            raise Blur from None
+            raise Unknown from None
 
 
 def regex(pattern: str, kind: str, ignore_case: bool = False, word: bool = False, line: bool = False) -> Pattern:
-    """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Blur` where the two dialects may part."""
+    """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Unknown` where the two dialects may
+    part.
+    """
     if UNKNOWN in pattern or len(pattern) > _LONGEST:
-        raise Blur
+        raise Unknown
     return Pattern(*_regex(pattern, kind, ignore_case, word, line))
 
 
@@ -162,14 +170,14 @@ def _regex(pattern: str, kind: str, ignore_case: bool, word: bool, line: bool) -
     try:
         compiled = re.compile(body, re.I if ignore_case else 0)
     except (re.error, OverflowError, RecursionError):
-        raise Blur from None
+        raise Unknown from None
     linear = "" if _ONLY_PYTHON.search(linear) else "(?i)" * ignore_case + linear.replace(r"\Z", r"\z")
     return compiled, Ways(compiled), linear or None
 
 
 def _perl(pattern: str) -> str:
     if re.search(r"\\[pPQEKGRXhHvVCzZ]|\(\?[<>|#&PR]|\(\?[a-zA-Z]*[^:=!a-zA-Z)]|[*+?}]\+|\[\[:", pattern):
-        raise Blur
+        raise Unknown
     return pattern
 
 
@@ -181,7 +189,7 @@ def _posix(pattern: str, basic: bool) -> str:
         at += 1
         if char == "\\":
             if at >= len(pattern):
-                raise Blur
+                raise Unknown
             char = pattern[at]
             at += 1
             if char in "(){}|+?" and basic:
@@ -193,7 +201,7 @@ def _posix(pattern: str, basic: bool) -> str:
             elif char in "<>":
                 out.append(r"\b")
             elif char.isalnum():
-                raise Blur
+                raise Unknown
             else:
                 out.append(re.escape(char))
         elif char == "[":
@@ -231,14 +239,14 @@ def _bracket(pattern: str, at: int) -> tuple[str, int]:
             end = pattern.find(":]", at)
             name = _CLASSES.get(pattern[at + 2 : end])
             if end < 0 or name is None:
-                raise Blur
+                raise Unknown
             out, at = out + name, end + 2
         elif pattern[at : at + 2] in ("[.", "[="):
-            raise Blur
+            raise Unknown
         elif pattern[at] == "]" and not first:
             return out + "]", at + 1
         else:
             out += "\\" + pattern[at] if pattern[at] in r"\[]&~|^" else pattern[at]
             at += 1
         first = False
-    raise Blur
+    raise Unknown

@@ -1,54 +1,368 @@
-"""Commands that run a program over lines, or cut pieces out of them: sed, awk, cut."""
+"""`awk`, `sed` and `cut` as programs with scripts; of `awk`, the part that picks lines by number or pattern and prints
+them whole.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
+from typing import Any
 
-from context_bench.shell import options
-from context_bench.shell.awk import Awk
-from context_bench.shell.budget import LINE
-from context_bench.shell.call import Call, Result, joined
+from context_bench.shell.budget import LINE, Budget
+from context_bench.shell.call import CommandCall, Result, joined, parse_options
 from context_bench.shell.files import Files
-from context_bench.shell.model import Blur, Line, Part, Some, Stream, open_ended
-from context_bench.shell.picking import unrolled
+from context_bench.shell.model import UNKNOWN, FileLine, LineStream, Part, Unknown, UnknownLines, open_ended
+from context_bench.shell.patterns import Pattern, regex
 from context_bench.shell.sed import Sed
+from context_bench.shell.text_commands import unrolled
+
+_TOKENS = re.compile(
+    r"""\s*(?:(?P<num>\d+)|(?P<str>"(?:[^"\\\n]|\\.)*")|(?P<name>[A-Za-z_]\w*)|(?P<op>&&|\|\||[=!<>]=|!~|\+\+|[-+*/%<>!~(),;{}$=\n]))""",
+)
+_DEPTH = 40
 
 
-def _changed(program: Sed, stream: Stream) -> Stream:
-    """What a file holds after the program; not known where its text is not."""
+@dataclass
+class _Rule:
+    first: Any
+    second: Any
+    action: list[tuple[Any, ...]] | None
+    open: bool = False
+
+
+class Awk:
+    """One awk program, run on files in order. `Unknown` where it does more than choose and number lines."""
+
+    def __init__(self, program: str, variables: dict[str, str], budget: Budget) -> None:
+        if UNKNOWN in program:
+            raise Unknown
+        self.variables: dict[str, Any] = {
+            name: int(text) if text.isdigit() and len(text) < 10 else text for name, text in variables.items()
+        }
+        self.program, self.at = program, 0
+        self.numeric = True
+        """No rule looks at text."""
+        self.numbers: list[int] = [0]
+        self.patterns: list[Pattern] = []
+        self.budget = budget
+        self.depth = 0
+        self.rules = self._rules()
+
+    # -- reading -----------------------------------------------------------
+
+    def _peek(self) -> tuple[str, str]:
+        while self.program[self.at : self.at + 1] in (" ", "\t", "\r") and self.at < len(self.program):
+            self.at += 1
+        if self.at >= len(self.program):
+            return "end", ""
+        if self.program[self.at] == "\n":
+            return "op", "\n"
+        found = _TOKENS.match(self.program, self.at)
+        if not found or found.lastgroup is None:
+            raise Unknown
+        return found.lastgroup, found[found.lastgroup]
+
+    def _take(self, wanted: str | None = None) -> tuple[str, str]:
+        kind, text = self._peek()
+        if wanted is not None and text != wanted:
+            raise Unknown
+        self.at = self.program.index(text, self.at) + len(text) if text else self.at
+        return kind, text
+
+    def _rules(self) -> list[_Rule]:
+        rules: list[_Rule] = []
+        while True:
+            while self._peek()[1] in (";", "\n"):
+                self._take()
+            if self._peek()[0] == "end":
+                return rules
+            if self._peek()[1] in ("BEGIN", "END", "function"):
+                raise Unknown
+            first = second = None
+            if self._peek()[1] != "{":
+                first = self._either()
+                if self._peek()[1] == ",":
+                    self._take()
+                    second = self._either()
+            action = self._action() if self._peek()[1] == "{" else None
+            rules.append(_Rule(first, second, action))
+
+    def _action(self) -> list[tuple[Any, ...]]:
+        self._take("{")
+        found: list[tuple[Any, ...]] = []
+        while True:
+            _, text = self._take()
+            if text == "}":
+                return found
+            if text in (";", "\n"):
+                continue
+            if text in ("print", "printf"):
+                found.append((text, self._arguments()))
+            elif text in ("exit", "next"):
+                if self._peek()[0] == "num":
+                    self._take()
+                found.append((text,))
+            else:
+                raise Unknown
+
+    def _arguments(self) -> list[list[Any]]:
+        """The arguments of a print, each a list of things set side by side."""
+        paren = self._peek()[1] == "("
+        if paren:
+            self._take()
+        arguments: list[list[Any]] = []
+        while self._peek()[1] not in ("}", ";", "\n", ")", ""):
+            arguments.append(self._joined())
+            if self._peek()[1] == ",":
+                self._take()
+        if paren:
+            self._take(")")
+        if self._peek()[1] not in ("}", ";", "\n"):
+            raise Unknown
+        return arguments
+
+    def _joined(self) -> list[Any]:
+        items = []
+        while self._peek()[1] not in ("}", ";", "\n", ")", ",", ""):
+            items.append(self._atom())
+        return items
+
+    def _atom(self) -> Any:
+        kind, text = self._take()
+        if kind == "num":
+            return int(text[:9])
+        if kind == "str":
+            inner = text[1:-1]
+            if re.search(r"\\[^nt\"\\/]", inner):
+                raise Unknown
+            return inner.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
+        if text == "$":
+            if self._take()[1] != "0":
+                raise Unknown
+            return ("$0",)
+        if text in ("NR", "FNR", "FILENAME"):
+            return (text,)
+        if kind == "name" and text in self.variables:
+            return self.variables[text]
+        raise Unknown
+
+    def _either(self) -> Any:
+        left = self._both()
+        while self._peek()[1] == "||":
+            self._take()
+            left = ("||", left, self._both())
+        return left
+
+    def _both(self) -> Any:
+        left = self._negated()
+        while self._peek()[1] == "&&":
+            self._take()
+            left = ("&&", left, self._negated())
+        return left
+
+    def _negated(self) -> Any:
+        self.depth += 1
+        if self.depth > _DEPTH:
+            raise Unknown
+        if self._at_text("!"):
+            self._take()
+            return ("!", self._negated())
+        if self._at_text("/"):
+            return self._slashes(("$0",))
+        if self._at_text("("):
+            self._take()
+            inner = self._either()
+            self._take(")")
+            return inner
+        left = self._sum()
+        operator = self._peek()[1]
+        if operator in ("==", "!=", "<", ">", "<=", ">="):
+            self._take()
+            return (operator, left, self._sum())
+        if operator in ("~", "!~"):
+            self._take()
+            self._peek()
+            found = self._slashes(left)
+            return ("!", found) if operator == "!~" else found
+        return ("!=", left, 0)
+
+    def _at_text(self, text: str) -> bool:
+        return self.program[self._skipped() : self._skipped() + 1] == text
+
+    def _skipped(self) -> int:
+        while self.program[self.at : self.at + 1] in (" ", "\t") and self.at < len(self.program):
+            self.at += 1
+        return self.at
+
+    def _slashes(self, subject: Any) -> Any:
+        start = self._skipped()
+        found = re.compile(r"/((?:[^/\\\n]|\\.)+)/").match(self.program, start)
+        if not found or subject != ("$0",):
+            raise Unknown
+        self.at = found.end()
+        pattern = regex(found[1].replace("\\/", "/"), "extended")
+        self.patterns.append(pattern)
+        self.numeric = False
+        return ("match", pattern)
+
+    def _sum(self) -> Any:
+        left = self._atom()
+        while self._peek()[1] in ("+", "-", "%"):
+            operator = self._take()[1]
+            left = (operator, left, self._atom())
+        if isinstance(left, int):
+            self.numbers.append(left)
+        return left
+
+    # -- running -----------------------------------------------------------
+
+    def run(self, files: list[tuple[str, list[FileLine]]]) -> list[Part]:
+        """Output for these files."""
+        out: list[Part] = []
+        for pattern in self.patterns:
+            texts = [line.text or "" for _, lines in files for line in lines]
+            pattern.prepare(texts, len("".join(texts)), self.budget)
+        self.budget.step(sum(len(lines) for _, lines in files) * (LINE + len(self.program) // 2))
+        number = 0
+        for name, lines in files:
+            for at, line in enumerate(lines, 1):
+                number += 1
+                if self._line(line, {"NR": number, "FNR": at, "FILENAME": name}, out):
+                    return out
+        return out
+
+    def _line(self, line: FileLine, values: dict[str, Any], out: list[Part]) -> bool:
+        for rule in self.rules:
+            if not self._applies(rule, line, values):
+                continue
+            for step in rule.action if rule.action is not None else [("print", [])]:
+                if step[0] == "exit":
+                    return True
+                if step[0] == "next":
+                    return False
+                out.append(self._printed(step[0], step[1], line, values))
+        return False
+
+    def _applies(self, rule: _Rule, line: FileLine, values: dict[str, Any]) -> bool:
+        if rule.first is None:
+            return True
+        if rule.second is None:
+            return bool(self._value(rule.first, line, values))
+        if not rule.open and not self._value(rule.first, line, values):
+            return False
+        rule.open = not self._value(rule.second, line, values)
+        return True
+
+    def _value(self, node: Any, line: FileLine, values: dict[str, Any]) -> Any:
+        if not isinstance(node, tuple):
+            return node
+        name = node[0]
+        if name in values:
+            return values[name]
+        if name == "match":
+            if line.text is None:
+                raise Unknown
+            return bool(node[1].found(line.text))
+        if name == "!":
+            return not self._value(node[1], line, values)
+        if name == "&&":
+            return self._value(node[1], line, values) and self._value(node[2], line, values)
+        if name == "||":
+            return self._value(node[1], line, values) or self._value(node[2], line, values)
+        if name == "$0":
+            raise Unknown
+        left, right = self._value(node[1], line, values), self._value(node[2], line, values)
+        if not isinstance(left, int) or not isinstance(right, int):
+            raise Unknown
+        return _compute(name, left, right)
+
+    def _printed(self, verb: str, arguments: list[list[Any]], line: FileLine, values: dict[str, Any]) -> Part:
+        if not arguments:
+            if verb == "printf":
+                raise Unknown
+            self.budget.make(0, 1)
+            return line._replace(eol=True)
+        whole = any(item == ("$0",) for argument in arguments for item in argument)
+        if not whole:
+            self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
+            text = " ".join(self._text(argument, line, values) for argument in arguments) if verb == "print" else None
+            return FileLine(None, 0, text)
+        if line.text is None:
+            return line
+        self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
+        texts = [self._text(argument, line, values) for argument in arguments]
+        if verb == "print":
+            shown = " ".join(texts)
+        else:
+            if not re.fullmatch(r"(?:[^%\n]|%-?\d{0,4}[ds]|%%)*\n", texts[0]):
+                raise Unknown
+            self.budget.make(10_000 * texts[0].count("%") if re.search(r"\d{3}", texts[0]) else 0)
+            shown = re.sub(r"%(-?\d*)d", r"%\1s", texts[0])[:-1]
+            try:
+                shown = shown % tuple(texts[1:])
+            except (TypeError, ValueError):
+                raise Unknown from None
+        if "\n" in shown:
+            raise Unknown
+        return line._replace(text=shown, eol=True)
+
+    def _text(self, items: list[Any], line: FileLine, values: dict[str, Any]) -> str:
+        return "".join(
+            (line.text or "") if item == ("$0",) else str(values[item[0]]) if isinstance(item, tuple) else str(item) for item in items
+        )
+
+
+def _width(item: Any, line: FileLine) -> int:
+    """About the most characters that an item of a print may take."""
+    return len(line.text or "") if item == ("$0",) else len(item) if isinstance(item, str) else 20
+
+
+def _compute(operator: str, left: int, right: int) -> Any:
+    if operator == "%":
+        if right == 0:
+            raise Unknown
+        return left % right
+    return {
+        "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,
+        "+": left + right, "-": left - right,
+    }[operator]  # fmt: skip
+
+
+def _changed(program: Sed, stream: LineStream) -> LineStream:
+    """Content of a file after the program; unknown if its text is."""
     if program.unknown:
         return stream.blurred()
     try:
-        return Stream(program.run(stream.texts()), stream.ordered)
-    except Blur:
+        return LineStream(program.run(stream.texts()), stream.ordered)
+    except Unknown:
         return stream.blurred()
 
 
-def sed(call: Call) -> Result:
+def sed(call: CommandCall) -> Result:
     """Files through a sed script, or changed in place."""
     program = Sed(call.args, call.files.budget)
     streams, status = call.inputs(program.files)
     if program.in_place:
         for name, stream in streams:
             call.files.write(name, _changed(program, stream), in_place=True)
-        return Stream(), status
-    out = Stream()
+        return LineStream(), status
+    out = LineStream()
     groups = [stream for _, stream in streams] if program.separate else [joined(streams)]
     for stream in groups:
         lines = unrolled(stream, program.highest() + 1, call.files.budget) if open_ended(stream.parts) else stream.parts
-        checked = Stream(lines, stream.ordered).lines()
+        checked = LineStream(lines, stream.ordered).lines()
         if open_ended(checked[:-1]) or (not stream.ordered and program.counts()):
-            raise Blur
-        out.extend(Stream(program.run(checked), stream.ordered))
+            raise Unknown
+        out.extend(LineStream(program.run(checked), stream.ordered))
     return out, 2 if status else 0
 
 
-def awk(call: Call) -> Result:
+def awk(call: CommandCall) -> Result:
     """Files through an awk program."""
-    given = options.parse(call.args, "vfF", "", stop_at_first=True)
+    given = parse_options(call.args, "vfF", "", stop_at_first=True)
     if given.has("f") or not given.rest or any(name not in "vF" for name in given.given):
-        raise Blur
+        raise Unknown
     variables = {}
     for setting in given.values("v"):
         name, _, value = setting.partition("=")
@@ -56,29 +370,29 @@ def awk(call: Call) -> Result:
     program = Awk(given.rest[0], variables, call.files.budget)
     streams, status = call.inputs([name for name in given.rest[1:] if not re.match(r"[A-Za-z_]\w*=", name)])
     if len(given.rest) > 1 and any(re.match(r"[A-Za-z_]\w*=", name) for name in given.rest[1:]):
-        raise Blur
+        raise Unknown
     files = []
     for name, stream in streams:
         if not stream.ordered and program.rules:
-            raise Blur
+            raise Unknown
         parts = stream.parts
-        if any(isinstance(part, Line) and part.rest for part in parts):
+        if any(isinstance(part, FileLine) and part.rest for part in parts):
             if not program.numeric or len(streams) > 1 or "%" in given.rest[0]:
-                raise Blur
+                raise Unknown
             parts = unrolled(stream, sum(program.numbers) + 2, call.files.budget)
-        files.append((name, Stream(parts).lines()))
-    return Stream(program.run(files)), status
+        files.append((name, LineStream(parts).lines()))
+    return LineStream(program.run(files)), status
 
 
-def cut(call: Call) -> Result:
+def cut(call: CommandCall) -> Result:
     """Characters or fields of each line."""
-    given = options.parse(call.args, "bcdf", "bytes characters delimiter fields output-delimiter")
+    given = parse_options(call.args, "bcdf", "bytes characters delimiter fields output-delimiter")
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
     spots = given.get("c", "characters", "b", "bytes")
     fields = given.get("f", "fields")
     if given.has("complement", "output-delimiter") or not re.fullmatch(r"[\d,-]+", spots or fields or ""):
-        raise Blur
+        raise Unknown
     delimiter = given.get("d", "delimiter") or "\t"
     chosen = _chosen(spots or fields or "")
     out: list[Part] = []
@@ -94,7 +408,7 @@ def cut(call: Call) -> Result:
             parts = text.split(delimiter)
             new = delimiter.join(part for first, last in chosen for part in parts[first:last])
         out.append(remainder(line, new, call.files))
-    return Stream(out, stream.ordered), status
+    return LineStream(out, stream.ordered), status
 
 
 def _chosen(spec: str) -> list[tuple[int, int | None]]:
@@ -103,7 +417,7 @@ def _chosen(spec: str) -> list[tuple[int, int | None]]:
     for one in spec.split(","):
         low, dash, high = one.partition("-")
         if not (low or high) or len(one) > 15:
-            raise Blur
+            raise Unknown
         ranges.append((max(int(low or 1), 1), int(high) if high else math.inf if dash else int(low)))
     slices: list[tuple[int, int | None]] = []
     reached = 0.0
@@ -116,10 +430,10 @@ def _chosen(spec: str) -> list[tuple[int, int | None]]:
     return slices
 
 
-def remainder(line: Line, new: str, files: Files) -> Part:
-    """What is left of a line of a file: still that line, no longer text of it, or a fragment that cannot be called either."""
+def remainder(line: FileLine, new: str, files: Files) -> Part:
+    """Remainder of a line of a file: still that line, no longer text of it, or a fragment that cannot be called either."""
     if line.path is None or not line.no:
-        return Line(None, 0, new)
+        return FileLine(None, 0, new)
     tree = files.tree
     lines = tree.lines(line.path) if tree is not None else None
     whole = (lines[line.no - 1].text or "").strip() if lines and line.no <= len(lines) else (line.text or "").strip()
@@ -127,5 +441,5 @@ def remainder(line: Line, new: str, files: Files) -> Part:
     if (whole and whole in new) or (left and whole.startswith(left) and len(left) >= 8) or (not whole and not left):
         return line._replace(text=new)
     if re.fullmatch(r"[\d:\s-]*", left) or line.path.endswith(left):
-        return Line(None, 0, new)
-    return Some(line.path)
+        return FileLine(None, 0, new)
+    return UnknownLines(line.path)

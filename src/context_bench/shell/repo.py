@@ -5,7 +5,8 @@ with open_repo("clone.git@4f2a91c") as repo:       # bare, partial or ordinary c
     repo.blob("src/a.py")                          # its bytes, or None
 ```
 
-Paths are those of the repository, with `/`. A path with `..`, a symbolic link, a special file and what lies outside the root are not there.
+Paths are those of the repository, with `/`. A path with `..`, a symbolic link, a special file and what lies outside the
+root are not there.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput, MissingProgram
 from context_bench.core.jsontext import load_json
-from context_bench.core.unreadable import FAULTS
 
 #: A larger file is no source code, and is not read.
 BLOB_LIMIT = 64 * 1024 * 1024
@@ -61,7 +62,7 @@ class Repo(FilesByPath, Protocol):
 
 
 class _Closing:
-    """What all repositories do at the end of a `with`."""
+    """Common end of a `with` for all repositories."""
 
     def close(self) -> None:
         """Let go of files and processes."""
@@ -81,7 +82,9 @@ class Snapshot(_Closing):
 
     @classmethod
     def from_json(cls, value: Any) -> Snapshot:
-        """`{path: text}`, where a value may also be `{"text": …}` or `{"base64": …}`; raises `BadInput` for anything else."""
+        """`{path: text}`, where a value may also be `{"text": …}` or `{"base64": …}`; raises `BadInput` for anything
+        else.
+        """
         if not isinstance(value, Mapping):
             raise BadInput('a snapshot of a repository has to be a JSON object {path: text or {"base64": …}}')
         return cls({str(path): _bytes(path, content) for path, content in value.items()})
@@ -181,7 +184,7 @@ class Archive(_Closing):
 
 
 class _Bounded(io.RawIOBase):
-    """What is in a packed tar: no more of it at once than a file may be large, and not without end."""
+    """Content of a packed tar: no more of it at once than a file may be large, and not without end."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -216,7 +219,7 @@ def _unpacked(path: Path) -> Any:
 
 
 def _packed(path: Path) -> bool:
-    """Whether a file begins as a zip or a tar does; a tar that is broken further on is one."""
+    """True if a file begins as a zip or a tar does; a tar that is broken further on is one."""
     if zipfile.is_zipfile(path):
         return True
     try:
@@ -227,7 +230,9 @@ def _packed(path: Path) -> bool:
 
 
 class GitClone(_Closing):
-    """A clone at a commit, through one `git cat-file --batch`. What a partial clone lacks is not fetched: such a file is not there."""
+    """A clone at a commit, through one `git cat-file --batch`. What a partial clone lacks is not fetched: such a file
+    is not there.
+    """
 
     def __init__(self, folder: Path, commit: str = "HEAD") -> None:
         if commit.startswith("-") or not commit.strip() or "\n" in commit:
@@ -312,7 +317,7 @@ class GitClone(_Closing):
 
 
 def no_repository(path: Path) -> str:
-    """Why a file cannot be a repository, seen without reading all of it; "" if it can be one."""
+    """Reason why a file cannot be a repository, seen without reading all of it; "" if it can be one."""
     with path.open("rb") as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"{") or _packed(path):
@@ -321,9 +326,11 @@ def no_repository(path: Path) -> str:
 
 
 def open_repo(spec: str | Path | Mapping[str, Any], commit: str | None = None) -> Repo:
-    """The repository a path names: a folder, a git clone (`PATH@COMMIT`, or `commit`), a zip or tar, a JSON snapshot (also as an object).
+    """The repository a path names: a folder, a git clone (`PATH@COMMIT`, or `commit`), a zip or tar, a JSON snapshot
+    (also as an object).
 
-    A folder with `.git` is read at the commit if one is given, else as it lies there. Raises `BadInput` for what is none of these.
+    A folder with `.git` is read at the commit if one is given, else as it lies there. Raises `BadInput` for what is
+    none of these.
     """
     if isinstance(spec, Mapping):
         return Snapshot.from_json(spec)

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from context_bench.shell import options
-from context_bench.shell.call import Call, Result
-from context_bench.shell.model import Blur, Line, Part, Some, Stream
+from context_bench.shell.call import CommandCall, Options, Result, parse_options
+from context_bench.shell.model import FileLine, LineStream, Part, Unknown, UnknownLines
 from context_bench.shell.patterns import Pattern, glob, regex
 
 _GREP_LONG = "regexp file max-count after-context before-context context include exclude exclude-dir color colour binary-files devices directories label"
@@ -38,8 +37,8 @@ _MOST_ALTERNATIVES = 200
 
 
 @dataclass
-class Search:
-    """What to look for and how to print it."""
+class LineSearch:
+    """Patterns of a search, and the form of its output."""
 
     pattern: Pattern
     inverted: bool = False
@@ -68,10 +67,10 @@ class Search:
             yield from range(max(hit - self.before, following), until)
             following = max(following, until)
 
-    def printed(self, name: str, lines: list[Line], hits: list[int]) -> list[Part]:
+    def printed(self, name: str, lines: list[FileLine], hits: list[int]) -> list[Part]:
         """The lines a tool prints for one file."""
         if self.show == "count":
-            return [Line(None, 0, f"{name}:{len(hits)}" if self.names else str(len(hits)))]
+            return [FileLine(None, 0, f"{name}:{len(hits)}" if self.names else str(len(hits)))]
         if self.show in ("files", "missing", "nothing"):
             return []
         out: list[Part] = []
@@ -79,27 +78,27 @@ class Search:
         last = -1
         for at in self._around(hits, len(lines)):
             if last >= 0 and at > last + 1 and (self.before or self.after):
-                out.append(Line(None, 0, "--"))
+                out.append(FileLine(None, 0, "--"))
             last = at
             line = lines[at]
             mark = ":" if at in matched else "-"
             prefix = (name + mark if self.names else "") + (f"{at + 1}{mark}" if self.numbers else "")
             if self.show == "only" and line.no:
-                out.append(Some(line.path))
+                out.append(UnknownLines(line.path))
             else:
                 out.append(line._replace(text=prefix + (line.text or ""), eol=True))
         return out
 
 
-def grep(call: Call) -> Result:
+def grep(call: CommandCall) -> Result:
     """Lines that match (grep and its kin)."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
-    given = options.parse(args, "ABCmefdD", _GREP_LONG)
+    given = parse_options(args, "ABCmefdD", _GREP_LONG)
     names = list(given.rest)
     patterns = given.values("e", "regexp")
     if not patterns and not given.has("f", "file"):
         if not names:
-            return Stream(), 2
+            return LineStream(), 2
         patterns = [names.pop(0)]
     recursive = given.has("r", "R", "recursive", "dereference-recursive") or call.name == "rgrep"
     if recursive and not names:
@@ -122,7 +121,7 @@ def grep(call: Call) -> Result:
     )
 
 
-def _wanted(call: Call, names: list[str], given: options.Options, recursive: bool) -> list[tuple[str, str | None]]:
+def _wanted(call: CommandCall, names: list[str], given: Options, recursive: bool) -> list[tuple[str, str | None]]:
     """(how the tool names it, path in the repository) of the files to look at; path `None`: standard input or a pipe."""
     included = [glob(one) for one in given.values("include")]
     excluded = [glob(one) for one in given.values("exclude")]
@@ -148,19 +147,19 @@ def _wanted(call: Call, names: list[str], given: options.Options, recursive: boo
     return found
 
 
-def blurred(wanted: list[tuple[str, str | None]], call: Call) -> Result:
+def blurred(wanted: list[tuple[str, str | None]], call: CommandCall) -> Result:
     """An unknown selection; a whole tree that was looked through is not a list of files that were read."""
     parts: list[Part] = [
-        Some(path, weak=len(wanted) > 1) for _, path in wanted[:500] if path is not None and call.files.is_file(path) is not False
+        UnknownLines(path, weak=len(wanted) > 1) for _, path in wanted[:500] if path is not None and call.files.is_file(path) is not False
     ]
     if not wanted and call.stdin is not None:
         return call.stdin.blurred(), None
-    return Stream([*parts, Some(None)]), None
+    return LineStream([*parts, UnknownLines(None)]), None
 
 
 def searched(
-    call: Call,
-    given: options.Options,
+    call: CommandCall,
+    given: Options,
     patterns: list[str],
     kind: str,
     wanted: list[tuple[str, str | None]],
@@ -173,19 +172,19 @@ def searched(
     try:
         search = _search(given, patterns, kind, named, numbers, ignore)
         return _run(call, search, wanted, many)
-    except Blur:
+    except Unknown:
         if given.has("l", "files-with-matches", "L", "files-without-match", "c", "count", "q", "quiet", "silent"):
-            return Stream([Some(None)]), None
+            return LineStream([UnknownLines(None)]), None
         return blurred(wanted, call)
 
 
-def _search(given: options.Options, patterns: list[str], kind: str, named: bool, numbers: bool, ignore: bool) -> Search:
+def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers: bool, ignore: bool) -> LineSearch:
     if given.has("f", "file", "z"):
-        raise Blur
+        raise Unknown
     around = given.number("C", "context") or 0
     before, after = given.number("B", "before-context"), given.number("A", "after-context")
     joined = "\n".join(patterns) if kind != "perl" else "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else patterns[0]
-    search = Search(
+    search = LineSearch(
         regex(joined, kind, ignore, given.has("w", "word-regexp"), given.has("x", "line-regexp")),
         inverted=given.has("v", "invert-match"),
         before=around if before is None else before,
@@ -207,18 +206,18 @@ def _search(given: options.Options, patterns: list[str], kind: str, named: bool,
     return search
 
 
-def _sources(call: Call, wanted: list[tuple[str, str | None]]) -> Iterator[tuple[str, str | None, Stream | None]]:
+def _sources(call: CommandCall, wanted: list[tuple[str, str | None]]) -> Iterator[tuple[str, str | None, LineStream | None]]:
     if not wanted:
-        yield "(standard input)", None, call.stdin or Stream()
+        yield "(standard input)", None, call.stdin or LineStream()
     for name, path in wanted:
         if path is None:
-            yield name, None, (call.stdin or Stream()) if name == "-" else call.files.open(name)
+            yield name, None, (call.stdin or LineStream()) if name == "-" else call.files.open(name)
         else:
             yield name, path, call.files.read(path, name)
 
 
-def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many: bool) -> Result:
-    out = Stream(ordered=not (many and len(wanted) > 1))
+def _run(call: CommandCall, search: LineSearch, wanted: list[tuple[str, str | None]], many: bool) -> Result:
+    out = LineStream(ordered=not (many and len(wanted) > 1))
     found = missing = shown = False
     for name, path, stream in _sources(call, wanted):
         if stream is None:
@@ -226,7 +225,7 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
             continue
         lines = stream.texts()
         if not stream.ordered and (search.before or search.after or search.most is not None):
-            raise Blur
+            raise Unknown
         texts = [line.text or "" for line in lines]
         together = "".join(texts)
         if "\0" in together:
@@ -236,26 +235,26 @@ def _run(call: Call, search: Search, wanted: list[tuple[str, str | None]], many:
             shown_most = min(len(lines), len(hits) * (1 + search.before + search.after))
             call.files.budget.make(sum(len(lines[at].text or "") for at in hits) + shown_most * len(name), shown_most)
         if (search.show == "files" and hits) or (search.show == "missing" and not hits):
-            out.parts.append(Line(path, 0, name))
+            out.parts.append(FileLine(path, 0, name))
         found = found or bool(hits)
         printed = search.printed(name, lines, hits)
         if printed and shown and (search.before or search.after) and search.show == "lines":
-            out.parts.append(Line(None, 0, "--"))
+            out.parts.append(FileLine(None, 0, "--"))
         shown = shown or bool(printed)
         out.parts += printed
         out.ordered = out.ordered and stream.ordered
     return out, 2 if missing else 0 if found else 1
 
 
-def rg(call: Call) -> Result:
+def rg(call: CommandCall) -> Result:
     """Lines that match (ripgrep)."""
-    given = options.parse(call.args, "ABCmefgtTEjMrd", _RG_LONG)
+    given = parse_options(call.args, "ABCmefgtTEjMrd", _RG_LONG)
     names = list(given.rest)
     listing = given.has("files")
     patterns = given.values("e", "regexp")
     if not patterns and not listing:
         if not names:
-            return Stream(), 2
+            return LineStream(), 2
         patterns = [names.pop(0)]
     from_pipe = not names and call.stdin is not None and not listing
     keep = _rg_filter(given)
@@ -272,7 +271,7 @@ def rg(call: Call) -> Result:
             wanted.append((name, path))
     many = any((path := call.files.resolve(name)) is not None and call.files.is_dir(path) for name in bases)
     if listing:
-        return Stream([Line(path, 0, name) for name, path in wanted if path], ordered=False), 0
+        return LineStream([FileLine(path, 0, name) for name, path in wanted if path], ordered=False), 0
     if set(given.given) - _RG_KNOWN or given.has("trim", "column", "max-columns", "M"):
         return blurred(wanted, call)
     kind = "fixed" if given.has("F", "fixed-strings") else "perl"
@@ -285,14 +284,16 @@ def rg(call: Call) -> Result:
     )
 
 
-def _rg_filter(given: options.Options) -> Callable[[str], bool]:
-    """Which files ripgrep looks at in a directory. Ignore files are not consulted: what is committed is rarely ignored."""
+def _rg_filter(given: Options) -> Callable[[str], bool]:
+    """Filter for the files that ripgrep reads in a directory. Ignore files are not consulted: what is committed is
+    rarely ignored.
+    """
     hidden = given.has("hidden", ".") or given.has("uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
     wants = [one for one in given.values("g", "glob") if not one.startswith("!")]
     bans = [one[1:] for one in given.values("g", "glob") if one.startswith("!")]
     types = given.values("t", "type")
     if any(name not in _TYPES for name in [*types, *given.values("T", "type-not")]) or given.has("iglob", "max-depth", "d"):
-        raise Blur
+        raise Unknown
     for name in types:
         wants_of_type = _TYPES[name]
         wants += wants_of_type
@@ -319,7 +320,7 @@ def _rg_filter(given: options.Options) -> Callable[[str], bool]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The patterns that one with `{a,b}` stands for; `Blur` for more than anyone looks at."""
+    """The patterns that one with `{a,b}` stands for; `Unknown` for more than anyone looks at."""
     made: list[str] = []
     left = [pattern]
     while left:
@@ -330,32 +331,32 @@ def _alternatives(pattern: str) -> list[str]:
         else:
             left += [one[: found.start()] + choice + one[found.end() :] for choice in found[1].split(",")]
         if len(made) + len(left) > _MOST_ALTERNATIVES:
-            raise Blur
+            raise Unknown
     return made
 
 
-def git_grep(call: Call) -> Result:
-    """What git grep finds over what is committed below the working directory."""
+def git_grep(call: CommandCall) -> Result:
+    """Matches of git grep in committed files below the working directory."""
     args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
-    given = options.parse(args, "ABCmefO", _GREP_LONG)
+    given = parse_options(args, "ABCmefO", _GREP_LONG)
     names = list(given.rest)
     patterns = given.values("e", "regexp")
     if not patterns:
         if not names:
-            return Stream(), 128
+            return LineStream(), 128
         patterns = [names.pop(0)]
     if "--" in args:
         after = args[args.index("--") + 1 :]
         if len(names) > len(after):
-            raise Blur  # a revision
+            raise Unknown  # a revision
     elif any(
         call.files.resolve(name) is None or (not call.files.known(call.files.resolve(name) or "") and not re.search(r"[*?\[]", name))
         for name in names
     ):
-        raise Blur
+        raise Unknown
     base = call.files.resolve(".")
     if base is None:
-        raise Blur
+        raise Unknown
     wanted: list[tuple[str, str | None]] = []
     for below in call.files.below(base):
         inner = below[len(base) :].lstrip("/")
@@ -385,9 +386,9 @@ def git_grep(call: Call) -> Result:
     )
 
 
-def _pathspec(call: Call, name: str, base: str, below: str, inner: str) -> bool:
+def _pathspec(call: CommandCall, name: str, base: str, below: str, inner: str) -> bool:
     if name.startswith(":"):
-        raise Blur
+        raise Unknown
     path = call.files.resolve(name)
     if path is not None and (path == "" or below == path or below.startswith(path + "/")):
         return True

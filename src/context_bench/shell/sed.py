@@ -1,14 +1,213 @@
-"""`sed`, run on lines that know where they come from."""
+"""`sed`: its script read as addresses and commands, and run on lines that know where they come from."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
-from context_bench.shell import options
 from context_bench.shell.budget import Budget
-from context_bench.shell.model import Blur, Line, Part, Some
-from context_bench.shell.sed_script import Address, Command, Script
+from context_bench.shell.call import parse_options
+from context_bench.shell.model import UNKNOWN, FileLine, Part, Unknown, UnknownLines
+from context_bench.shell.patterns import Pattern, regex
+
+
+@dataclass
+class SedAddress:
+    """Lines that a command applies to."""
+
+    kind: Literal["line", "last", "match", "step", "plus", "multiple"]
+    number: int = 0
+    step: int = 0
+    pattern: Pattern | None = None
+
+
+@dataclass
+class SedCommand:
+    """One command. `open` and `until` are where a range of lines stands while it runs."""
+
+    name: str
+    first: SedAddress | None = None
+    second: SedAddress | None = None
+    negated: bool = False
+    block: list[SedCommand] = field(default_factory=list)
+    pattern: Pattern | None = None
+    replacement: str = ""
+    flags: str = ""
+    text: str = ""
+    open: bool = False
+    until: int = 0
+
+
+class Script:
+    """A sed script, character by character."""
+
+    def __init__(self, script: str, kind: str) -> None:
+        if UNKNOWN in script:
+            raise Unknown
+        self.script, self.at, self.kind = script, 0, kind
+
+    def peek(self) -> str:
+        return self.script[self.at : self.at + 1]
+
+    def skip(self, chars: str) -> None:
+        while self.peek() and self.peek() in chars:
+            self.at += 1
+
+    def commands(self, inner: bool = False) -> list[SedCommand]:
+        found: list[SedCommand] = []
+        while True:
+            self.skip(" \t\n;")
+            if not self.peek():
+                if inner:
+                    raise Unknown
+                return found
+            if self.peek() == "}":
+                if not inner:
+                    raise Unknown
+                self.at += 1
+                return found
+            if self.peek() == "#":
+                self.at = (self.script.find("\n", self.at) + 1) or len(self.script)
+                continue
+            found.append(self.command())
+
+    def command(self) -> SedCommand:
+        first = self.address()
+        second = None
+        self.skip(" \t")
+        if first is not None and self.peek() == ",":
+            self.at += 1
+            self.skip(" \t")
+            second = self.second()
+        self.skip(" \t")
+        negated = self.peek() == "!"
+        self.skip("! \t")
+        name = self.peek()
+        self.at += 1
+        made = SedCommand(name, first, second, negated)
+        if name == "{":
+            made.block = self.commands(inner=True)
+        elif name == "s":
+            self.substitution(made)
+        elif name in ("q", "Q"):
+            self.skip(" \t0123456789")
+        elif name in ("a", "i", "c"):
+            self.skip(" \t\\\n")
+            end = self.script.find("\n", self.at)
+            end = len(self.script) if end < 0 else end
+            made.text, self.at = self.script[self.at : end], end
+        elif not name or name not in "pd=":
+            raise Unknown
+        return made
+
+    def number(self) -> int | None:
+        found = re.compile(r"[0-9]{1,9}").match(self.script, self.at)
+        if not found:
+            return None
+        self.at = found.end()
+        return int(found[0])
+
+    def address(self) -> SedAddress | None:
+        number = self.number()
+        if number is not None:
+            if self.peek() == "~":
+                self.at += 1
+                return SedAddress("step", number, self.number() or 0)
+            return SedAddress("line", number)
+        if self.peek() == "$":
+            self.at += 1
+            return SedAddress("last")
+        if self.peek() in ("/", "\\"):
+            self.at += self.peek() == "\\"
+            return self.match()
+        return None
+
+    def match(self) -> SedAddress:
+        end = self.peek()
+        if not end:
+            raise Unknown
+        self.at += 1
+        body = self.until(end)
+        ignore = self.peek() == "I"
+        self.at += ignore
+        if not body or self.peek() == "M":
+            raise Unknown
+        return SedAddress("match", pattern=regex(body, self.kind, ignore))
+
+    def second(self) -> SedAddress:
+        if self.peek() in ("+", "~"):
+            kind: Literal["plus", "multiple"] = "plus" if self.peek() == "+" else "multiple"
+            self.at += 1
+            return SedAddress(kind, self.number() or 0)
+        found = self.address()
+        if found is None:
+            raise Unknown
+        return found
+
+    def until(self, end: str) -> str:
+        """Text up to an unquoted `end`, which is passed; in a bracket, none ends it."""
+        out: list[str] = []
+        bracket = False
+        while True:
+            char = self.peek()
+            self.at += 1
+            if not char:
+                raise Unknown
+            if char == "\\" and self.peek():
+                following = self.peek()
+                self.at += 1
+                out.append(following if following == end and end != "|" else char + following)
+                continue
+            if char == "[" and not bracket:
+                bracket = True
+            elif char == "]":
+                bracket = False
+            elif char == end and not bracket:
+                return "".join(out)
+            out.append(char)
+
+    def substitution(self, made: SedCommand) -> None:
+        end = self.peek()
+        self.at += 1
+        if not end or end in "\n\\":
+            raise Unknown
+        body = self.until(end)
+        made.replacement = self.replacement(end)
+        flags = re.compile(r"[gpiI0-9]*").match(self.script, self.at)
+        assert flags is not None
+        made.flags = flags[0]
+        self.at = flags.end()
+        if not body or self.peek() not in ("", " ", "\t", "\n", ";", "}"):
+            raise Unknown
+        made.pattern = regex(body, self.kind, "i" in made.flags.lower())
+
+    def replacement(self, end: str) -> str:
+        out: list[str] = []
+        while True:
+            char = self.peek()
+            self.at += 1
+            if not char or char == "\n":
+                raise Unknown
+            if char == end:
+                return "".join(out)
+            if char == "\\":
+                following = self.peek()
+                self.at += 1
+                if following.isdigit():
+                    out.append(f"\\g<{following}>")
+                elif following == "t":
+                    out.append("\t")
+                elif following.isalpha() or following == "\n":
+                    raise Unknown
+                else:
+                    out.append("\\\\" if following == "\\" else following)
+            elif char == "&":
+                out.append("\\g<0>")
+            else:
+                out.append(char)
+
 
 _SUBSTITUTE = 0.5
 _STEPS = 2_000_000
@@ -19,9 +218,9 @@ class Sed:
 
     def __init__(self, args: list[str], budget: Budget) -> None:
         self.budget = budget
-        given = options.parse(args, "efl", "expression file line-length")
+        given = parse_options(args, "efl", "expression file line-length")
         if given.has("f", "file", "z", "null-data", "help", "version"):
-            raise Blur
+            raise Unknown
         self.in_place = given.has("i", "in-place") or any(arg.startswith(("-i", "--in-place")) for arg in args)
         self.separate = self.in_place or given.has("s", "separate")
         quiet = given.has("n", "quiet", "silent")
@@ -30,14 +229,14 @@ class Sed:
         self.files = list(given.rest)
         if any(arg.startswith("-i") and not arg.startswith("--") for arg in args):
             # -i takes its suffix only when glued to it, and swallows the letters after it
-            given = options.parse(
+            given = parse_options(
                 ["-i" if arg.startswith("-i") and arg != "-i" else arg for arg in args], "efl", "expression file line-length"
             )
             self.files, scripts = list(given.rest), given.values("e", "expression")
             quiet = given.has("n", "quiet", "silent")
         if not scripts:
             if not self.files:
-                raise Blur
+                raise Unknown
             scripts = [self.files.pop(0)]
             if self.in_place and not scripts[0] and self.files:  # BSD: sed -i '' script file
                 scripts = [self.files.pop(0)]
@@ -48,25 +247,25 @@ class Sed:
         self.unknown = False
         try:
             self.script = Script(script, kind).commands()
-        except Blur:
+        except Unknown:
             if not self.in_place:
                 raise
             self.script, self.unknown = [], True  # what it makes of a file is not known; that the file changes is
 
     def highest(self) -> int:
-        """The highest line number the script speaks of; `Blur` if it looks at text or at the end."""
+        """The highest line number the script speaks of; `Unknown` if it looks at text or at the end."""
         numbers = [0]
 
-        def walk(commands: list[Command]) -> None:
+        def walk(commands: list[SedCommand]) -> None:
             for one in commands:
                 if one.name not in "{pdqQ":
-                    raise Blur
+                    raise Unknown
                 for address in (one.first, one.second):
                     if address is not None:
                         if address.kind == "last" and address is one.second:
                             continue
                         if address.kind not in ("line", "plus"):
-                            raise Blur
+                            raise Unknown
                         numbers[0] += address.number
                 walk(one.block)
 
@@ -74,12 +273,12 @@ class Sed:
         return numbers[0]
 
     def counts(self) -> bool:
-        """Whether it goes by the position of lines."""
+        """True if it goes by the position of lines."""
         kinds = {address.kind for one in _walk(self.script) for address in (one.first, one.second) if address is not None}
         return bool(kinds - {"match"}) or any(one.second is not None or one.name in "qQ=" for one in _walk(self.script))
 
-    def run(self, lines: list[Line]) -> list[Part]:
-        """What it prints for these lines."""
+    def run(self, lines: list[FileLine]) -> list[Part]:
+        """Output for these lines."""
         out: list[Part] = []
         for command in _walk(self.script):
             command.open = False
@@ -88,7 +287,7 @@ class Sed:
                     texts = [line.text or "" for line in lines]
                     pattern.prepare(texts, len("".join(texts)), self.budget)
         if len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS:
-            raise Blur
+            raise Unknown
         self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
         if (only := self._window(len(lines))) is not None:
             return list(lines[only])
@@ -98,7 +297,7 @@ class Sed:
         return out
 
     def _window(self, length: int) -> slice | None:
-        """What `sed -n 'a,bp'`, which agents use above all, prints: one slice of the lines."""
+        """Output of `sed -n 'a,bp'`, which agents use above all: one slice of the lines."""
         if not self.quiet or len(self.script) != 1:
             return None
         one = self.script[0]
@@ -110,7 +309,7 @@ class Sed:
         ends = {"line": second.number, "plus": first + second.number, "last": length}
         return slice(first - 1, max(first, ends[second.kind])) if second.kind in ends else None
 
-    def _one(self, number: int, line: Line, last: bool, out: list[Part]) -> bool:
+    def _one(self, number: int, line: FileLine, last: bool, out: list[Part]) -> bool:
         after: list[Part] = []
         state = _State(line)
         ended = self._commands(self.script, number, last, state, out, after)
@@ -119,7 +318,7 @@ class Sed:
         out += after
         return ended in ("q", "Q")
 
-    def _commands(self, commands: list[Command], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
+    def _commands(self, commands: list[SedCommand], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
         for one in commands:
             if _selected(one, number, last, state.line) == one.negated:
                 continue
@@ -132,18 +331,18 @@ class Sed:
             elif one.name == "p":
                 out.append(state.shown())
             elif one.name == "=":
-                out.append(Line(None, 0, str(number)))
+                out.append(FileLine(None, 0, str(number)))
             elif one.name == "s":
                 if state.substitute(one) and "p" in one.flags:
                     out.append(state.shown())
             elif one.name == "i":
-                out.append(Line(None, 0, one.text))
+                out.append(FileLine(None, 0, one.text))
             elif one.name == "a":
-                after.append(Line(None, 0, one.text))
+                after.append(FileLine(None, 0, one.text))
             elif one.name == "c":
                 if one.second is not None:
-                    raise Blur
-                out.append(Line(None, 0, one.text))
+                    raise Unknown
+                out.append(FileLine(None, 0, one.text))
                 return "d"
             else:
                 return one.name
@@ -153,20 +352,20 @@ class Sed:
 class _State:
     """The pattern space."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: FileLine) -> None:
         self.line = line
         self.lost = False
 
     def shown(self) -> Part:
-        return Some(self.line.path) if self.lost else self.line
+        return UnknownLines(self.line.path) if self.lost else self.line
 
-    def substitute(self, command: Command) -> bool:
+    def substitute(self, command: SedCommand) -> bool:
         text = self.line.text
         if text is None or command.pattern is None:
-            raise Blur
+            raise Unknown
         digits = re.sub(r"\D", "", command.flags)
         if digits:
-            raise Blur
+            raise Unknown
         new, times = command.pattern.replaced(command.replacement, text, once="g" not in command.flags)
         if times and len(new) < _SUBSTITUTE * len(text.strip()) and self.line.path and self.line.no:
             self.lost = True  # too little is left of the line to call it read
@@ -174,13 +373,13 @@ class _State:
         return times > 0
 
 
-def _walk(commands: list[Command]) -> Iterator[Command]:
+def _walk(commands: list[SedCommand]) -> Iterator[SedCommand]:
     for one in commands:
         yield one
         yield from _walk(one.block)
 
 
-def _at(address: Address, number: int, last: bool, line: Line) -> bool:
+def _at(address: SedAddress, number: int, last: bool, line: FileLine) -> bool:
     if address.kind == "line":
         return number == address.number
     if address.kind == "last":
@@ -188,11 +387,11 @@ def _at(address: Address, number: int, last: bool, line: Line) -> bool:
     if address.kind == "step":
         return number == address.number if address.step <= 0 else number >= address.number and (number - address.number) % address.step == 0
     if address.pattern is None or line.text is None:
-        raise Blur
+        raise Unknown
     return bool(address.pattern.found(line.text))
 
 
-def _selected(command: Command, number: int, last: bool, line: Line) -> bool:
+def _selected(command: SedCommand, number: int, last: bool, line: FileLine) -> bool:
     first, second = command.first, command.second
     if first is None:
         return True

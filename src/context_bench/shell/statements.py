@@ -1,4 +1,4 @@
-"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments."""
+"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments, redirections (`<`, `>`, `<<`, `<<<`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from context_bench.shell.budget import LINE
 from context_bench.shell.call import Result, Status
-from context_bench.shell.model import MOST_ROUNDS, UNKNOWN, Blur, Stream
+from context_bench.shell.model import MOST_ROUNDS, UNKNOWN, LineStream, Unknown, plain
 from context_bench.shell.patterns import glob
-from context_bench.shell.redirecting import command, redirected_statement
 from context_bench.shell.words import text_of
 
 if TYPE_CHECKING:
@@ -19,22 +18,154 @@ if TYPE_CHECKING:
 
     from context_bench.shell.running import Shell
 
+_REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+_SEEN = ("/dev/stdout", "/dev/stderr", "/dev/tty")
+"""What is written here is seen."""
+
+
+class Redirections:
+    """Result of the redirections of one statement."""
+
+    def __init__(self, shell: Shell, stdin: LineStream | None) -> None:
+        self.shell, self.stdin = shell, stdin
+        self.missing = False
+        """A file to read is not there."""
+        self.strays: list[Node] = []
+        """Words of the command that stand behind a redirection, and that the parser takes for its own."""
+        self.onward: Node | None = None
+        """The pipeline that goes on behind the head of a here-document."""
+        self._targets: list[tuple[str, bool]] = []
+
+    def take(self, node: Node) -> None:
+        """Take one redirection in."""
+        if node.type == "heredoc_redirect":
+            self._here_document(node)
+        elif node.type == "herestring_redirect":
+            self.stdin = plain(self.shell.words.one(node.named_children[-1]) + "\n", self.shell.budget)
+        else:
+            self._file(node)
+
+    def store(self, stream: LineStream) -> LineStream:
+        """Write output where it goes; what of it is still seen."""
+        for name, append in self._targets:
+            if name not in _SEEN:
+                self.shell.files.write(name, stream, append)
+                stream = LineStream()
+        return stream
+
+    def _here_document(self, node: Node) -> None:
+        inner = Redirections(self.shell, None)
+        for child in node.named_children:
+            if child.type == "file_redirect":
+                inner.take(child)
+        self._targets += inner._targets
+        self.onward = next((child for child in node.named_children if child.type in ("pipeline", "list")), self.onward)
+        body = next((child for child in node.named_children if child.type == "heredoc_body"), None)
+        self.stdin = plain(text_of(body), self.shell.budget) if body is not None else LineStream()
+
+    def _file(self, node: Node) -> None:
+        operator = next((child.type for child in node.children if not child.is_named), ">")
+        number = next((text_of(child) for child in node.named_children if child.type == "file_descriptor"), "")
+        places = [child for child in node.named_children if child.type != "file_descriptor"]
+        self.strays += places[1:]
+        if not places:
+            return
+        name = self.shell.words.one(places[0])
+        if operator in ("<", "<&"):
+            if operator == "<":
+                self.stdin = self.shell.files.open(name)
+            self.missing = self.missing or self.stdin is None
+        elif number not in ("", "1"):
+            return
+        elif operator in (">", ">>", ">|", "&>", "&>>"):
+            self._targets.append((name, operator.endswith(">>")))
+        elif operator == ">&" and not re.fullmatch(r"\d|-", name):
+            self._targets.append((name, False))
+
+
+def redirected_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
+    """Run any statement with redirections behind it."""
+    redirects = [child for child in node.named_children if child.type in _REDIRECTS]
+    return _innermost(shell, node.child_by_field_name("body"), redirects, stdin)
+
+
+def _innermost(shell: Shell, body: Node | None, redirects: list[Node], stdin: LineStream | None) -> Result:
+    """In `a && b > f` and `a | b > f`, the file is b's alone."""
+    if body is not None and body.type == "pipeline":
+        stream = stdin
+        for child in body.named_children[:-1]:
+            stream, _ = shell.alone(child, stream)
+        return _redirected(shell, body.named_children[-1], redirects, stream)
+    if body is None or body.type != "list":
+        return _redirected(shell, body, redirects, stdin)
+    out, status = shell.run(body.children[0], stdin)
+    last = partial(_innermost, shell, body.children[-1], redirects, stdin)
+    if status is None:
+        made, _ = shell.perhaps(last)
+        out.extend(made)
+    elif (status == 0) == (body.children[1].type == "&&"):
+        made, status = last()
+        out.extend(made)
+    return out, status
+
+
+def _redirected(shell: Shell, body: Node | None, redirects: list[Node], stdin: LineStream | None) -> Result:
+    where = Redirections(shell, stdin)
+    for one in redirects:
+        where.take(one)
+    if where.missing:
+        return LineStream(), 1
+    made: Result = (LineStream(), 0)
+    if body is not None and body.type == "command" and where.strays:
+        made = _command(shell, body, where.stdin, where.strays)
+    elif body is not None:
+        made = shell.run(body, where.stdin)
+    stream, status = where.store(made[0]), made[1]
+    for child in where.onward.named_children if where.onward is not None else ():
+        stream, status = shell.alone(child, stream)
+    return stream, status
+
+
+def command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
+    """Run a simple command, or make its assignments where there is no more to it."""
+    return _command(shell, node, stdin, [])
+
+
+def _command(shell: Shell, node: Node, stdin: LineStream | None, strays: list[Node]) -> Result:
+    """The same with `strays`: words of the command that stand outside its node."""
+    where = Redirections(shell, stdin)
+    assigned: list[Node] = []
+    words: list[Node] = []
+    for child in node.named_children:
+        if child.type in _REDIRECTS:
+            where.take(child)
+            if where.missing:
+                return LineStream(), 1
+        else:
+            (assigned if child.type == "variable_assignment" else words).append(child)
+    if not words:
+        return shell.block(assigned, where.stdin)
+    argv = shell.words.args([*words, *strays, *where.strays])
+    stream, status = shell.call(argv, where.stdin) if argv else (LineStream(), 0)
+    return where.store(stream), status
+
+
 _WORDS = ("word", "string", "raw_string", "simple_expansion", "concatenation")
 
 
-def _comment(shell: Shell, node: Node, stdin: Stream | None) -> Result:
-    return Stream(), 0
+def _comment(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
+    return LineStream(), 0
 
 
-def _block(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _block(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     return shell.block(node.named_children, stdin)
 
 
-def _subshell(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _subshell(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     return shell.apart(partial(shell.block, node.named_children, stdin))
 
 
-def _list(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _list(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     """`a && b`, `a || b`."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     out, status = shell.run(left, stdin)
@@ -47,7 +178,7 @@ def _list(shell: Shell, node: Node, stdin: Stream | None) -> Result:
     return out, status
 
 
-def _pipeline(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _pipeline(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     stream, status = stdin, None
     cwd, variables = shell.files.cwd, shell.kept()
     for child in node.named_children:
@@ -55,62 +186,58 @@ def _pipeline(shell: Shell, node: Node, stdin: Stream | None) -> Result:
             stream, status = shell.alone(child, stream)
     shell.files.cwd = cwd
     shell.restore(variables)
-    return stream or Stream(), status
+    return stream or LineStream(), status
 
 
-def _negated_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _negated_command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     out, status = shell.run(node.named_children[-1], stdin)
     return out, None if status is None else int(status == 0)
 
 
-def _function_definition(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _function_definition(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
         shell.functions[shell.words.one(name)] = body
-    return Stream(), 0
+    return LineStream(), 0
 
 
 # -- variables -----------------------------------------------------------------
-
-
-def _variable_assignment(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _variable_assignment(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name is None:
-        return Stream(), 0
+        return LineStream(), 0
     text = "" if value is None else UNKNOWN if value.type == "array" else shell.words.one(value)
     if any(child.type == "+=" for child in node.children):
         before = shell.variables.get(shell.words.one(name), UNKNOWN)
         shell.budget.make(len(before))
         text = before + text
     shell.variables[shell.words.one(name)] = text
-    return Stream(), 0
+    return LineStream(), 0
 
 
-def _declaration_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _declaration_command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     """export, local, declare, readonly."""
     for child in node.named_children:
         if child.type == "variable_assignment":
             shell.run(child, None)
-    return Stream(), 0
+    return LineStream(), 0
 
 
-def _unset_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _unset_command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     for child in node.named_children:
         shell.variables.pop(shell.words.one(child), None)
-    return Stream(), 0
+    return LineStream(), 0
 
 
 # -- loops -----------------------------------------------------------------------
-
-
-def _for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _for_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
     if variable is None or body is None:
-        raise Blur
+        raise Unknown
     values = shell.words.args(node.children_by_field_name("value"))
     if len(values) > MOST_ROUNDS:
-        raise Blur
-    out = Stream()
+        raise Unknown
+    out = LineStream()
     last: Status = 0
     for value in values:
         shell.variables[shell.words.one(variable)] = value
@@ -119,46 +246,46 @@ def _for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
     return out, last
 
 
-def _c_style_for_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _c_style_for_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     body = node.child_by_field_name("body")
     text = text_of(node)
     shell.budget.step(len(text))
     for found in re.finditer(r"\b([A-Za-z_]\w*)\s*(?:=|\+\+)", text):
         shell.variables[found[1]] = UNKNOWN
-    return shell.perhaps(partial(shell.run, body, stdin)) if body is not None else (Stream(), None)
+    return shell.perhaps(partial(shell.run, body, stdin)) if body is not None else (LineStream(), None)
 
 
-def _while_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _while_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     """while, until: followed where each round reads a line of known input."""
     condition, body = text_of(node.named_children[0]), node.child_by_field_name("body")
     shell.budget.step(len(condition))
     if body is None:
-        raise Blur
+        raise Unknown
     reads = re.fullmatch(r"(?:IFS=\S*\s+)?read(?:\s+-r)?\s+([A-Za-z_]\w*)", condition.strip())
     if not reads or stdin is None or not stdin.parts:
         return shell.perhaps(partial(shell.run, body, stdin))
     variable = reads[1]
     try:
         lines = stdin.texts()
-    except Blur:
+    except Unknown:
         shell.variables[variable] = UNKNOWN
         shell.captured.append((UNKNOWN, stdin))
         made, _ = shell.perhaps(partial(shell.run, body, None))
         return made, None
     if len(lines) > MOST_ROUNDS:
-        raise Blur
-    out = Stream(ordered=stdin.ordered)
+        raise Unknown
+    out = LineStream(ordered=stdin.ordered)
     for line in lines:
         text = line.text or ""
         shell.variables[variable] = text if "IFS=" in condition else text.strip()
         if line.no:
-            shell.captured.append((shell.variables[variable], Stream([line])))
+            shell.captured.append((shell.variables[variable], LineStream([line])))
         made, _ = _round(shell, body, None)
         out.extend(made)
     return out, 0
 
 
-def _round(shell: Shell, body: Node, stdin: Stream | None) -> Result:
+def _round(shell: Shell, body: Node, stdin: LineStream | None) -> Result:
     text = body.text or b""
     shell.budget.step(len(text))
     if re.search(rb"\b(?:break|continue)\b", text):
@@ -170,12 +297,10 @@ def _round(shell: Shell, body: Node, stdin: Stream | None) -> Result:
 
 
 # -- conditions ------------------------------------------------------------------
-
-
-def _if_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _if_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     clauses = [_parted(one) for one in (node, *node.named_children) if one.type in ("if_statement", "elif_clause")]
     other = next((one.named_children for one in reversed(node.named_children) if one.type == "else_clause"), [])
-    out = Stream()
+    out = LineStream()
     for conditions, body in clauses:
         made, status = shell.block(conditions, stdin)
         out.extend(made)
@@ -205,10 +330,10 @@ def _parted(node: Node) -> tuple[list[Node], list[Node]]:
     return conditions, body
 
 
-def _case_statement(shell: Shell, node: Node, stdin: Stream | None) -> Result:
+def _case_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
     subject = node.child_by_field_name("value")
     value = shell.words.one(subject) if subject is not None else UNKNOWN
-    out = Stream()
+    out = LineStream()
     for item in node.named_children:
         if item.type != "case_item":
             continue
@@ -228,18 +353,18 @@ def _fits(shell: Shell, pattern: Node, value: str) -> bool:
     return glob(text, stars_cross=True).match(value) is not None
 
 
-def _test_command(shell: Shell, node: Node, stdin: Stream | None) -> Result:
-    """Whether a file or directory is there; other tests are not followed."""
+def _test_command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
+    """Test that a file or directory exists; other tests are not followed."""
     found = re.fullmatch(r"\[\[?\s+(!\s+)?-([efds])\s+(\S+)\s+\]\]?", text_of(node))
     words = [child for child in _descendants(node) if child.type in _WORDS]
     if not found or not words:
-        return Stream(), None
+        return LineStream(), None
     path = shell.files.resolve(shell.words.one(words[0]))
     if path is None or shell.files.tree is None:
-        return Stream(), None
+        return LineStream(), None
     is_file, is_dir = bool(shell.files.is_file(path)), bool(shell.files.is_dir(path))
     there = is_file if found[2] in "fs" else is_dir if found[2] == "d" else is_file or is_dir
-    return Stream(), int(there == bool(found[1]))
+    return LineStream(), int(there == bool(found[1]))
 
 
 def _descendants(node: Node) -> list[Node]:
@@ -251,7 +376,7 @@ def _descendants(node: Node) -> list[Node]:
     return out
 
 
-STATEMENTS: dict[str, Callable[[Shell, Node, Stream | None], Result]] = {
+STATEMENTS: dict[str, Callable[[Shell, Node, LineStream | None], Result]] = {
     "c_style_for_statement": _c_style_for_statement,
     "case_statement": _case_statement,
     "command": command,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from context_bench.shell.budget import Budget
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, Blur
+from context_bench.shell.model import UNKNOWN, Unknown
 from context_bench.shell.patterns import glob
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _unquoted(text: str) -> str:
 def _trim(value: str, operator: str, pattern: str, budget: Budget) -> str:
     compiled = glob(pattern, stars_cross=True)
     if "**/" in pattern:
-        raise Blur
+        raise Unknown
     budget.step(4 * len(value) * (len(value) + len(pattern)))
     cuts = range(len(value) + 1)
     if operator[0] == "#":

@@ -1,11 +1,12 @@
-"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; each part loads when it is used."""
+"""Statistics over plain arrays: intervals, paired tests, corrections, power, curves, agreement. Pure; each part loads
+when it is used.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from context_bench.core.lazy import lazy
-from context_bench.stats.bounded import Bounded, bounded  # here, or the name would be the module
 
 if TYPE_CHECKING:
     from context_bench.stats.agreement import (
@@ -30,41 +31,45 @@ if TYPE_CHECKING:
         ratios,
         resampled_sums,
     )
-    from context_bench.stats.clusters import MIN_CLUSTERS, ROUGH_BELOW, Design, codes_of, design
-    from context_bench.stats.corrections import benjamini_hochberg, holm
-    from context_bench.stats.curves import Retention, aurq, bd_rate, fold_at, retention
-    from context_bench.stats.equivalence import Equivalence, NonInferiority, noninferiority, tost
+    from context_bench.stats.intervals import Bounded, Interval, McNemar, bounded, mcnemar, tango, tango_score, tango_test, wilson
+    from context_bench.stats.lift import Retention, aurq, bd_rate, fold_at, retention
     from context_bench.stats.means import (
+        MIN_CLUSTERS,
+        ROUGH_BELOW,
+        Design,
         MeanSE,
         PairedDifference,
         bootstrap_mean,
+        codes_of,
+        design,
         mean_se,
         median_interval,
         paired_difference,
         quantile_interval,
     )
     from context_bench.stats.pareto import FrontShares, front_shares, hypervolume, pareto_front, pareto_ranks
-    from context_bench.stats.power import (
+    from context_bench.stats.tests import (
+        Equivalence,
+        Friedman,
+        NonInferiority,
+        Pairwise,
         VarianceParts,
+        Wilcoxon,
+        benjamini_hochberg,
+        friedman,
+        holm,
         mde,
         n_mcnemar,
         n_noninferiority,
         n_paired,
         n_without_change,
+        noninferiority,
         power_paired,
         smallest_margin,
+        tost,
         variance_parts,
+        wilcoxon,
     )
-    from context_bench.stats.proportions import (
-        Interval,
-        McNemar,
-        mcnemar,
-        tango,
-        tango_score,
-        tango_test,
-        wilson,
-    )
-    from context_bench.stats.ranks import Friedman, Pairwise, Wilcoxon, friedman, wilcoxon
 
 __all__ = [
     "MIN_CLUSTERS",
@@ -161,25 +166,45 @@ _HOMES = {
         "ratios",
         "resampled_sums",
     ),
-    "clusters": ("MIN_CLUSTERS", "ROUGH_BELOW", "Design", "codes_of", "design"),
-    "corrections": ("benjamini_hochberg", "holm"),
-    "curves": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
-    "equivalence": ("Equivalence", "NonInferiority", "noninferiority", "tost"),
-    "means": ("MeanSE", "PairedDifference", "bootstrap_mean", "mean_se", "median_interval", "paired_difference", "quantile_interval"),
+    "intervals": ("Bounded", "Interval", "McNemar", "bounded", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
+    "lift": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
+    "means": (
+        "MIN_CLUSTERS",
+        "ROUGH_BELOW",
+        "Design",
+        "MeanSE",
+        "PairedDifference",
+        "bootstrap_mean",
+        "codes_of",
+        "design",
+        "mean_se",
+        "median_interval",
+        "paired_difference",
+        "quantile_interval",
+    ),
     "pareto": ("FrontShares", "front_shares", "hypervolume", "pareto_front", "pareto_ranks"),
-    "power": (
+    "tests": (
+        "Equivalence",
+        "Friedman",
+        "NonInferiority",
+        "Pairwise",
         "VarianceParts",
+        "Wilcoxon",
+        "benjamini_hochberg",
+        "friedman",
+        "holm",
         "mde",
         "n_mcnemar",
         "n_noninferiority",
         "n_paired",
         "n_without_change",
+        "noninferiority",
         "power_paired",
         "smallest_margin",
+        "tost",
         "variance_parts",
+        "wilcoxon",
     ),
-    "proportions": ("Interval", "McNemar", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
-    "ranks": ("Friedman", "Pairwise", "Wilcoxon", "friedman", "wilcoxon"),
 }
 
 __getattr__, __dir__ = lazy(__name__, [f".{home}:{name}" for home, names in _HOMES.items() for name in names])

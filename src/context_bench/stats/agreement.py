@@ -33,7 +33,9 @@ def alpha_ordinal(ratings: Sequence[Sequence[float | None]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class WeightedRating:
-    """Σ k p(k) / Σ p(k) over the ratings of a scale. `mass` = Σ p(k): below 0.5 the judge mostly said something else. `entropy` in bits."""
+    """Σ k p(k) / Σ p(k) over the ratings of a scale. `mass` = Σ p(k): below 0.5 the judge mostly said something else.
+    `entropy` in bits.
+    """
 
     rating: float
     mass: float
@@ -60,7 +62,8 @@ def weighted_rating(token_probabilities: Mapping[str, float], ratings: Sequence[
 
 
 def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Cohen's κ of two raters with quadratic weights: 1 − Σ wᵢⱼ Oᵢⱼ / Σ wᵢⱼ Eᵢⱼ, wᵢⱼ = (i − j)² up to the scale's width, which cancels.
+    """Cohen's κ of two raters with quadratic weights: 1 − Σ wᵢⱼ Oᵢⱼ / Σ wᵢⱼ Eᵢⱼ, wᵢⱼ = (i − j)² up to the scale's
+    width, which cancels.
 
     Gives `None` if both gave the same one rating throughout.
     """
@@ -98,7 +101,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """What a judge's number is after a correction by human labels, and its standard error."""
+    """A judge's number after a correction by human labels, and its standard error."""
 
     value: float
     se: float
@@ -112,10 +115,11 @@ class Corrected:
 
 
 def rogan_gladen(share: float, n: int, sensitivity: float, m1: int, specificity: float, m0: int) -> Corrected | None:
-    """A pass rate as a judge sees it → as people would (Rogan and Gladen 1978): (p + q₀ − 1) / (q₀ + q₁ − 1), held within 0 and 1.
+    """A pass rate as a judge sees it → as people would (Rogan and Gladen 1978): (p + q₀ − 1) / (q₀ + q₁ − 1), held
+    within 0 and 1.
 
-    `sensitivity` q₁ and `specificity` q₀ were measured on `m1` items that people passed and `m0` that they failed. `None` where the judge
-    tells no more than chance, q₀ + q₁ ≤ 1.
+    `sensitivity` q₁ and `specificity` q₀ were measured on `m1` items that people passed and `m0` that they failed.
+    `None` where the judge tells no more than chance, q₀ + q₁ ≤ 1.
     """
     better = sensitivity + specificity - 1
     if better <= 1e-12 or not min(n, m0, m1):
@@ -129,8 +133,8 @@ def rogan_gladen(share: float, n: int, sensitivity: float, m1: int, specificity:
 def prediction_powered(judged: Sequence[float], judged_sample: Sequence[float], human_sample: Sequence[float]) -> Corrected | None:
     """A mean rating as a judge gives it → as people would: mean_N f + mean_n (y − f), Var = var(f)/N + var(y − f)/n.
 
-    `judged`: the judge's ratings f of all N items; the samples: the judge's and people's y of the n labelled ones, in the same order.
-    `None` below 2 of either.
+    `judged`: the judge's ratings f of all N items; the samples: the judge's and people's y of the n labelled ones, in
+    the same order. `None` below 2 of either.
     """
     from statistics import fmean, variance
 

@@ -1,7 +1,7 @@
 """Cluster bootstrap: whole clusters are drawn again, 10,000 times, in chunks, so that memory stays small at any n.
 
-One draw serves every column: it is turned into how often each cluster was drawn, and one matrix product gives the sums of all columns,
-so that further columns are nearly free.
+One draw serves every column: it is turned into how often each cluster was drawn, and one matrix product gives the sums
+of all columns, so that further columns are nearly free.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
-from context_bench.stats.students import quantile, upper_tail
+from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 _CHUNK_CELLS = 100_000
 _KEPT_GROUPS, _KEPT_CELLS = 255, 2_550_000  # so few that a byte holds how often one is drawn: 2.5 MB of draws
-#: So many clusters or more are gathered into so many blocks first, so that an interval takes no longer for a million rows than for 2,048.
+#: So many clusters or more are gathered into so many blocks first, so that an interval takes no longer for a million
+#: rows than for 2,048.
 _MANY = _BLOCKS = 2_048
 #: Multiplications up to which OpenBLAS does a product in the thread that asks for it, and columns in one product.
 _ONE_THREAD, _ACROSS = 2**18, 16
@@ -44,7 +45,9 @@ def resampled_sums(columns: NDArray[Any], resamples: int = RESAMPLES, seed: int 
 
 
 def _product(times: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> None:
-    """`times @ columns` into `out`, in pieces of which BLAS gives none to threads: these wait for one another at full speed."""
+    """`times @ columns` into `out`, in pieces of which BLAS gives none to threads: these wait for one another at full
+    speed.
+    """
     groups, width = columns.shape
     across = min(width, _ACROSS)
     rows = max(1, _ONE_THREAD // max(1, groups * across))
@@ -55,7 +58,7 @@ def _product(times: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> N
 
 
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[Any]]:
-    """How often each of `groups` was drawn, chunk by chunk of resamples; a chunk is written over by the next."""
+    """Draws of each of `groups`, chunk by chunk of resamples; a chunk is overwritten by the next."""
     import numpy as np
 
     generator = np.random.Generator(np.random.SFC64(seed % 2**64))
@@ -69,7 +72,9 @@ def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[Any]]:
 
 
 def _places(generator: Generator, groups: int, rows: int) -> Iterable[NDArray[Any]]:
-    """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from its own bits in a tenth of the time."""
+    """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from its own bits in a tenth of
+    the time.
+    """
     import numpy as np
 
     if groups != _BLOCKS:
@@ -100,10 +105,10 @@ def ratio_intervals(
 ) -> list[tuple[float, float] | None]:
     """Intervals of Σ top / Σ bottom, column by column, over resampled clusters, with one draw for all columns.
 
-    `tops`, `bottoms`: (clusters × k), one sum per cluster. Percentiles, moved outwards for few clusters as Student's t is wider
-    than the normal (Hesterberg's expanded percentiles), and no end nearer than Student's t has it, which a skewed ratio of few clusters
-    needs. `None` for a column whose bottom was 0 in so many draws that an end of the interval would be infinite. From 2,048 clusters on,
-    what is drawn are blocks of clusters.
+    `tops`, `bottoms`: (clusters × k), one sum per cluster. Percentiles, moved outwards for few clusters as Student's t
+    is wider than the normal (Hesterberg's expanded percentiles), and no end nearer than Student's t has it, which a
+    skewed ratio of few clusters needs. `None` for a column whose bottom was 0 in so many draws that an end of the
+    interval would be infinite. From 2,048 clusters on, what is drawn are blocks of clusters.
     """
     return ratio_intervals_of(zip(tops.T, bottoms.T, strict=True), confidence, resamples=resamples, seed=seed)
 
@@ -111,7 +116,9 @@ def ratio_intervals(
 def ratio_intervals_of(
     parts: Iterable[tuple[NDArray[Any], NDArray[Any]]], confidence: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> list[tuple[float, float] | None]:
-    """`ratio_intervals` of pairs (top, bottom) that are made one after the other: of many clusters only one pair is held."""
+    """`ratio_intervals` of pairs (top, bottom) that are made one after the other: of many clusters only one pair is
+    held.
+    """
     import numpy as np
 
     tops, bottoms, nearest, groups, t = [], [], [], 0, math.inf
@@ -139,7 +146,9 @@ def ratio_intervals_of(
 
 
 def blocked(sums: NDArray[Any], seed: int) -> NDArray[Any]:
-    """Many clusters as 2,048 blocks put together at random: sums over drawn blocks vary, and are skewed, as sums over clusters are."""
+    """Many clusters as 2,048 blocks put together at random: sums over drawn blocks vary, and are skewed, as sums over
+    clusters are.
+    """
     import numpy as np
 
     return sums if len(sums) < _MANY else np.bincount(_block_of(len(sums), seed), sums)
@@ -147,7 +156,7 @@ def blocked(sums: NDArray[Any], seed: int) -> NDArray[Any]:
 
 @lru_cache(maxsize=1)
 def _block_of(groups: int, seed: int) -> NDArray[Any]:
-    """Which block each of many clusters is put into; the last answer is kept, since every column of a report asks for it."""
+    """The block of each of many clusters; the last answer is kept, since every column of a report asks for it."""
     import numpy as np
 
     return (np.random.Generator(np.random.SFC64(seed % 2**64)).permutation(groups) % _BLOCKS).astype(np.uint16)
@@ -172,7 +181,9 @@ def ratio_interval(
 
 @dataclass(frozen=True, slots=True)
 class BootstrapInterval:
-    """A bootstrap interval; its ends are `None` below 6 clusters or without spread. `method`: `BCa`, or `percentile` where that fails."""
+    """A bootstrap interval; its ends are `None` below 6 clusters or without spread. `method`: `BCa`, or `percentile`
+    where that fails.
+    """
 
     value: float
     low: float | None
@@ -193,8 +204,9 @@ def bca_difference(
 ) -> BootstrapInterval:
     """Mean paired difference with a bias-corrected and accelerated interval (Efron 1987) over resampled clusters.
 
-    For continuous scores, beside other results. Verdicts do not use it: losses that are rare and large are mostly not among the data that
-    it could draw again, so that it calls a loss of the margin harmless far too often (`docs/decisions/0003`); see `bounded`.
+    For continuous scores, beside other results. Verdicts do not use it: losses that are rare and large are mostly not
+    among the data that it could draw again, so that it calls a loss of the margin harmless far too often
+    (`docs/decisions/0003`); see `bounded`.
     """
     import numpy as np
 
@@ -228,10 +240,12 @@ def _bca_tails(value: float, drawn: NDArray[Any], without_one: NDArray[Any], con
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Both ways to average ratios over examples or sessions. They rank systems differently where lengths vary, so both are given.
+    """Both ways to average ratios over examples or sessions. They rank systems differently where lengths vary, so both
+    are given.
 
-    `of_sums` = Σ top / Σ bottom (what the bill says), `mean` = mean of top / bottom (what one session may expect). Intervals are 95 %
-    cluster bootstrap (`None` below 6 clusters). `left_out`: bottoms of 0, which have no ratio of their own.
+    `of_sums` = Σ top / Σ bottom (what the bill says), `mean` = mean of top / bottom (what one session may expect).
+    Intervals are 95 % cluster bootstrap (`None` below 6 clusters). `left_out`: bottoms of 0, which have no ratio of
+    their own.
     """
 
     of_sums: float | None

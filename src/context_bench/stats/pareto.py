@@ -1,17 +1,24 @@
-"""Several objectives at once: who is dominated by nobody, how sure that is, and how much the front covers. All objectives are minimised."""
+"""Several objectives at once: the Pareto front, its certainty and its coverage, and ranks by two metrics.
+
+All objectives are minimised. Summaries of several metrics are put together here without losing a key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from context_bench.core.records import Estimate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 def pareto_ranks(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[int]:
-    """1 + how many points dominate each: no worse in every objective and better in one. Equal points do not dominate one another.
+    """1 + how many points dominate each: no worse in every objective and better in one. Equal points do not dominate
+    one another.
 
     `points` (n × objectives), smaller is better; negate what should be large. Infinite values are allowed, NaN is not.
     """
@@ -30,7 +37,9 @@ class Reading:
     high: float | None = None
 
     def less(self, other: Reading) -> bool:
-        """Smaller, and by more than both intervals leave open: where each value lies in the other's interval the two are a tie."""
+        """Smaller, and by more than both intervals leave open: where each value lies in the other's interval the two
+        are a tie.
+        """
         return self.value < other.value and not (self._holds(other.value) and other._holds(self.value))
 
     def _holds(self, value: float) -> bool:
@@ -43,7 +52,7 @@ def beats(one: Sequence[Reading], other: Sequence[Reading]) -> bool:
 
 
 def pareto_front(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[bool]:
-    """Which points nobody dominates."""
+    """Points that no other dominates."""
     return [rank == 1 for rank in pareto_ranks(points)]
 
 
@@ -54,7 +63,8 @@ def _dominators(array: NDArray[Any], point: NDArray[Any]) -> NDArray[Any]:
 
 
 def hypervolume(points: Sequence[Sequence[float]] | NDArray[Any], reference: Sequence[float]) -> float:
-    """Area (2 objectives) or volume (3) between the front and `reference`, exactly. Points beyond the reference add nothing.
+    """Area (2 objectives) or volume (3) between the front and `reference`, exactly. Points beyond the reference add
+    nothing.
 
     Usual reference for shares such as (tokens kept, 1 − retention): (1, 1).
     """
@@ -95,7 +105,9 @@ def _volume(points: NDArray[Any], corner: NDArray[Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FrontShares:
-    """`points` (systems × objectives) as measured, who is on the `front`, and the `share` of resamples in which each one is."""
+    """`points` (systems × objectives) as measured, who is on the `front`, and the `share` of resamples in which each
+    one is.
+    """
 
     points: list[list[float]]
     front: list[bool]
@@ -112,15 +124,16 @@ def front_shares(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> FrontShares:
-    """How often each system is on the front when the examples are drawn again, whole clusters at a time and the same for all systems.
+    """Share of draws in which each system is on the front when the examples are drawn again, whole clusters at a time
+    and the same for all systems.
 
-    `tops`, `bottoms`: (systems × objectives × examples); an objective is Σ top / Σ bottom, without `bottoms` the mean of `tops`. So tokens
-    kept = forwarded / sent, loss = −score / 1. A share near 1/2 says that the rank is noise.
+    `tops`, `bottoms`: (systems × objectives × examples); an objective is Σ top / Σ bottom, without `bottoms` the mean
+    of `tops`. So tokens kept = forwarded / sent, loss = −score / 1. A share near 1/2 says that the rank is noise.
     """
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums, resampled_sums
-    from context_bench.stats.clusters import codes_of
+    from context_bench.stats.means import codes_of
 
     above = np.asarray(tops, dtype=float)
     below = np.ones_like(above) if bottoms is None else np.asarray(bottoms, dtype=float)
@@ -155,3 +168,75 @@ def _points(points: Sequence[Sequence[float]] | NDArray[Any]) -> NDArray[Any]:
     if array.ndim != 2 or np.isnan(array).any():
         raise ValueError("points are rows of equally many numbers, none of them missing")
     return array
+
+
+def combined(metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], primary: str | None = None) -> dict[str, float]:
+    """The numbers of `metrics`, in their order, as one mapping; keys are named by `key_names`."""
+    names = key_names(metrics, numbers, primary)
+    return {own[key]: value for own, given in zip(names, numbers, strict=True) for key, value in given.items()}
+
+
+def key_names(metrics: Sequence[Any], numbers: Sequence[Iterable[str]], primary: str | None = None) -> list[dict[str, str]]:
+    """For each metric: its key → how that key is called among the numbers of all.
+
+    Where two metrics on different scores or pass marks give the same key, the one on the score `primary` (else the
+    first) keeps it, and the other's carries its settings: `mean_score` of `exact_match` is `mean_exact_match`, a second
+    pass mark gives `pass_rate_0.5`. A metric that reads no score replaces what it names.
+    """
+    owners: dict[str, Any] = {}
+    names: list[dict[str, str]] = [{} for _ in metrics]
+    first_primary = sorted(
+        range(len(metrics)), key=lambda i: primary is not None and getattr(metrics[i], "score_field", primary) != primary
+    )
+    for i in first_primary:
+        for key in numbers[i]:
+            names[i][key] = _own_name(key, metrics[i], owners.setdefault(key, metrics[i]))
+    return names
+
+
+def _own_name(key: str, metric: Any, owner: Any) -> str:
+    own, held = _settings(metric), _settings(owner)
+    if "score_field" not in own or "score_field" not in held:
+        return key
+    parts = {name: value for name, value in own.items() if name in held and value != held[name]}
+    if key == "mean_score" and "score_field" in parts:
+        return f"mean_{parts['score_field']}"
+    return "_".join([key, *(str(value) for value in parts.values())])
+
+
+def _settings(metric: Any) -> dict[str, Any]:
+    return {name: getattr(metric, name) for name in ("score_field", "threshold") if hasattr(metric, name)}
+
+
+def rank_systems(
+    summary: Mapping[str, Mapping[str, float]],
+    quality: str = "mean_score",
+    cost: str = "cost_of_pass",
+    *,
+    missing: bool = True,
+    estimates: Mapping[str, Mapping[str, Estimate]] | None = None,
+) -> dict[str, int]:
+    """System → 1 + number of systems that dominate it (quality no lower, cost no higher, one of them strictly). Equal
+    systems share a rank.
+
+    `missing`: a missing quality counts as 0 and a missing cost as infinite; else systems without both are left out.
+    With `estimates`, differences that lie within both systems' intervals are none.
+    """
+
+    def reading(system: str, name: str, default: float, sign: int) -> Reading:
+        value = sign * _or(summary[system].get(name), default)
+        known = (estimates or {}).get(system, {}).get(name)
+        if known is None or known.low is None or known.high is None:
+            return Reading(value)
+        return Reading(value, *sorted((sign * known.low, sign * known.high)))
+
+    points = {
+        system: (reading(system, quality, 0.0, -1), reading(system, cost, math.inf, 1))
+        for system, values in summary.items()
+        if missing or (quality in values and cost in values)
+    }
+    return {system: 1 + sum(beats(other, own) for other in points.values()) for system, own in points.items()}
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None or math.isnan(value) else float(value)

@@ -7,31 +7,78 @@ terciles   = share resolved among the third of the tasks with the least, middle 
 r          = point-biserial correlation of coverage with resolved (interval: repositories drawn again)
 ```
 
-All of it is association over tasks that nobody assigned: a task may be both easy to find one's way in and easy to solve. Nothing here says
-what reading more would have done. Failures of the machinery (`infra`) say nothing of the patch: they count in the rate unless excluded, and
-are never in the table, the terciles, the correlation or the quadrants.
+All of it is association over tasks that nobody assigned: a task may be both easy to find one's way in and easy to
+solve. Nothing here says what reading more would have done. Failures of the machinery (`infra`) say nothing of the
+patch: they count in the rate unless excluded, and are never in the table, the terciles, the correlation or the
+quadrants.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, Protocol, get_args
 
 from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, resampled_sums
-from context_bench.stats.bounded import bounded
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
-from context_bench.stats.proportions import Interval, wilson
-from context_bench.traces.rows import Status, TraceRow
+from context_bench.stats.intervals import Interval, bounded, wilson
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
+Status = Literal["resolved", "unresolved", "error", "unknown"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 COVERED = 0.5
 CAVEAT = "an association over tasks, not an effect of reading: tasks may be both easy to read and easy to solve"
 
 
+class LevelFigures(Protocol):
+    """Figures of one level of a scored run."""
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the gold that was read; `None` if there is none."""
+
+
+class RunScore(Protocol):
+    """Figures of one scored run by level; `error` says why there are none."""
+
+    @property
+    def error(self) -> str | None:
+        """The reason, or `None`."""
+
+    @property
+    def final(self) -> Mapping[str, LevelFigures]:
+        """Figures at the end of the run."""
+
+
+class ScoredRun(Protocol):
+    """One run of an agent on one task, as far as `cases_of` reads it."""
+
+    @property
+    def instance_id(self) -> str:
+        """The task."""
+
+    @property
+    def status(self) -> Status:
+        """The verdict of the harness on the patch."""
+
+    @property
+    def repo(self) -> str | None:
+        """The repository, if it is known."""
+
+    @property
+    def notes(self) -> Collection[str]:
+        """`infra` among them: the machinery failed."""
+
+    @property
+    def score(self) -> RunScore | None:
+        """Figures, if the run was scored."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One task of a run. `coverage`: share of the gold that was read (`None`: not scored). `infra`: the machinery failed, not the patch."""
+    """One task of a run. `coverage`: share of the gold that was read (`None`: not scored). `infra`: the machinery
+    failed, not the patch.
+    """
 
     instance_id: str
     status: Status
@@ -41,13 +88,15 @@ class Case:
 
     @property
     def resolved(self) -> bool:
-        """Whether the patch solves the task."""
+        """True if the patch solves the task."""
         return self.status == "resolved"
 
 
 @dataclass(frozen=True, slots=True)
 class Tercile:
-    """A third of the tasks by coverage, from `low` to `high`; equal coverages lie in one third, so thirds may differ in size."""
+    """A third of the tasks by coverage, from `low` to `high`; equal coverages lie in one third, so thirds may differ in
+    size.
+    """
 
     low: float
     high: float
@@ -71,10 +120,10 @@ class Correlation:
 class Solving:
     """The solve rate of a run and what it goes along with. `rate` is `None` where no verdict is known at all.
 
-    `n`: the denominator. `clustered`: the rate's interval with repositories as clusters (`None` below 6). `table`: counts of
-    `covered_resolved`, `covered_unresolved`, `uncovered_resolved`, `uncovered_unresolved`; tasks that are in none of it are in
-    `left_out`, by reason. `read_failed`: covered and not solved, most covered first; `solved_unread`: solved and not covered, least
-    covered first.
+    `n`: the denominator. `clustered`: the rate's interval with repositories as clusters (`None` below 6). `table`:
+    counts of `covered_resolved`, `covered_unresolved`, `uncovered_resolved`, `uncovered_unresolved`; tasks that are in
+    none of it are in `left_out`, by reason. `read_failed`: covered and not solved, most covered first; `solved_unread`:
+    solved and not covered, least covered first.
     """
 
     n: int
@@ -96,14 +145,14 @@ class Solving:
         return asdict(self)
 
 
-def cases_of(rows: Iterable[TraceRow], *, level: str = "line", infra: Collection[str] = ()) -> list[Case]:
+def cases_of(rows: Iterable[ScoredRun], *, level: str = "line", infra: Collection[str] = ()) -> list[Case]:
     """The cases of scored traces. `infra`: ids whose machinery failed."""
     return [
         Case(row.instance_id, row.status, _coverage(row, level), row.repo, row.instance_id in infra or "infra" in row.notes) for row in rows
     ]
 
 
-def _coverage(row: TraceRow, level: str) -> float | None:
+def _coverage(row: ScoredRun, level: str) -> float | None:
     found = row.score.final.get(level) if row.score is not None and not row.score.error else None
     return found.coverage if found is not None else None
 
@@ -113,8 +162,8 @@ def solving(
 ) -> Solving:
     """Solve rate and its companions. `threshold`: the coverage from which on a task counts as covered.
 
-    A task without a verdict is not resolved as soon as any task has one: a harness that names some tasks and not this one did not see a
-    patch. `exclude_infra` takes failures of the machinery out of the denominator.
+    A task without a verdict is not resolved as soon as any task has one: a harness that names some tasks and not this
+    one did not see a patch. `exclude_infra` takes failures of the machinery out of the denominator.
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"threshold is {threshold}, expected a coverage from 0 to 1")
@@ -148,7 +197,7 @@ def _companions(out: Solving, cases: Sequence[Case], confidence: float, seed: in
 
 
 def _left_out(one: Case) -> str | None:
-    """Why a case is not in the table."""
+    """The reason why a case is not in the table."""
     if one.infra and not one.resolved:
         return "infra"
     if one.status == "unknown":

@@ -24,7 +24,7 @@ from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.background import run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
-from context_bench.llm.hop import Answer, Hop, Request
+from context_bench.llm.hop import Hop, HopAnswer, HopRequest
 from context_bench.systems.context import WIRES, RequestContext, Slot, context_of, leaves, texts_of, with_context
 from context_bench.wire.apis.read import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump
@@ -88,7 +88,7 @@ class Served:
     def __exit__(self, *error: object) -> None:
         run_sync(self.stop())
 
-    async def _change(self, request: Request) -> Request | Answer:
+    async def _change(self, request: HopRequest) -> HopRequest | HopAnswer:
         if self._key is not None:
             request = request.with_headers(with_key(request.headers, self._key, request.wire))
         if leaves(self.plugin) == "everything" or request.wire not in WIRES:
@@ -111,7 +111,7 @@ class Served:
             return await asyncio.to_thread(unpacks_to_more, body.raw, body.coding, LARGE)
         return len(body.raw) > LARGE
 
-    async def _made(self, found: _Found, body: _Body, *, large: bool) -> bytes | Answer | _Fault | None:
+    async def _made(self, found: _Found, body: _Body, *, large: bool) -> bytes | HopAnswer | _Fault | None:
         made = await _shortened(self.plugin, found)
         if isinstance(made, OwnAnswer):
             request: WireRequest = await self._do("parsed", body, large=large)
@@ -300,11 +300,11 @@ async def _one(system: Any, slot: Slot, question: str) -> str | OwnAnswer:
     return slot.text
 
 
-def _rendered(made: OwnAnswer, request: WireRequest) -> Answer:
+def _rendered(made: OwnAnswer, request: WireRequest) -> HopAnswer:
     reply = Reply(text=made.text, finish_reason="stop", usage=made.usage, model=request.model)
     if request.stream:
-        return Answer(render_stream(request.wire, reply, request), content_type="text/event-stream")
-    return Answer([dump(render_reply(request.wire, reply, request))])
+        return HopAnswer(render_stream(request.wire, reply, request), content_type="text/event-stream")
+    return HopAnswer([dump(render_reply(request.wire, reply, request))])
 
 
 def with_key(headers: CIMultiDict[str], key: str, wire: str) -> CIMultiDict[str]:

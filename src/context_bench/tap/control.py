@@ -21,11 +21,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from context_bench.core.addresses import fault_of, is_loopback, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, Unreachable
 from context_bench.core.ledger import Mark
-from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
-from context_bench.core.urls import fault_of, shown
 from context_bench.core.usage import forwarded_of
 from context_bench.tap.journal import as_json
 from context_bench.wire.apis.shared import dump, load_json

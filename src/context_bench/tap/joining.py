@@ -13,7 +13,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from context_bench.core.jsontext import MOST_BYTES
-from context_bench.core.packed import packed, unpacked
+from context_bench.core.keys import packed, unpacked
 from context_bench.wire.apis.shared import dump, load_json
 
 _ENTRY = 300  # bytes of Python's own for each response, roughly

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from context_bench.core.packed import digest_of, packed, unpacked
-from context_bench.wire.prefix import Segments, common_characters
+from context_bench.core.keys import digest_of, packed, unpacked
+from context_bench.wire.cache import Segments, common_characters
 
 _NODE, _TEXT, _SESSION = 300, 200, 600  # bytes of Python's own for each, roughly
 

@@ -21,7 +21,7 @@ from context_bench.core.keys import canonical_json
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
-from context_bench.llm.keyring import environment_values
+from context_bench.llm.redact import environment_values
 from context_bench.tap.failures import client_left, cut_off, mark_failed
 from context_bench.tap.joining import Joining
 from context_bench.tap.masking import NAME_FIELDS, credentials, map_text, mask_names, mask_private, mask_text, masker
@@ -37,7 +37,7 @@ from context_bench.wire.apis.read import (
     wire_of,
 )
 from context_bench.wire.apis.shared import dump, load_body
-from context_bench.wire.prefix import segments
+from context_bench.wire.cache import segments
 from context_bench.wire.request import WireRequest, count_request, facts
 
 POLICIES = ("meta", "hashes", "redacted", "full")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp import hdrs, web
 
+from context_bench.core.addresses import host_of, is_loopback, page_refusal
 from context_bench.core.clock import Clock
-from context_bench.core.loopback import host_of, is_loopback, page_refusal
 from context_bench.llm.relay import (
     BadTarget,
     ClientGone,

@@ -14,15 +14,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
-from context_bench.core.loopback import is_loopback
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
-from context_bench.core.urls import listening_port
+from context_bench.llm.delivery import SERVER_LOG
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
-from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.tap.control import PREFIX, Control
 from context_bench.tap.journal import record_file

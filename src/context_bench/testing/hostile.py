@@ -27,9 +27,9 @@ from typing import Any
 
 from multidict import CIMultiDict
 
+from context_bench.core.addresses import refusal
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import seed_of, stable_hash
-from context_bench.core.loopback import refusal
 from context_bench.core.records import Usage
 from context_bench.testing.hostile_cases import CASES, Act, Case, Scene
 

@@ -27,7 +27,7 @@ from cachetools import LRUCache
 from context_bench.core.errors import UnknownName
 from context_bench.core.keys import hash_text
 from context_bench.llm.background import run_sync
-from context_bench.llm.hop import Answer, Change, Hop, Request, unchanged
+from context_bench.llm.hop import Change, Hop, HopAnswer, HopRequest, unchanged
 from context_bench.systems.context import WIRES, context_of, with_context
 
 _KEY_HEADERS = ("Authorization", "x-api-key")
@@ -48,7 +48,7 @@ class MisbehavingProxy:
         """`http://127.0.0.1:PORT`, without `/v1`; once started."""
         return self._hop.url
 
-    async def fetch(self, request: Request) -> tuple[int, bytes]:
+    async def fetch(self, request: HopRequest) -> tuple[int, bytes]:
         """A call of the proxy's own."""
         return await self._hop.fetch(request)
 
@@ -72,8 +72,8 @@ class Rewriting:
     `in_body(edit)` makes such a function of one that edits the body's JSON object in place.
     """
 
-    def __init__(self, function: Callable[[Request], Request | list[Request]], upstream: str, port: int = 0) -> None:
-        async def change(request: Request) -> Request:
+    def __init__(self, function: Callable[[HopRequest], HopRequest | list[HopRequest]], upstream: str, port: int = 0) -> None:
+        async def change(request: HopRequest) -> HopRequest:
             made = function(request)
             *extra, last = made if isinstance(made, list) else [made]
             for one in extra:
@@ -101,10 +101,10 @@ class Rewriting:
         run_sync(self.__aexit__())
 
 
-def in_body(edit: Callable[[dict[str, Any]], None]) -> Callable[[Request], Request]:
+def in_body(edit: Callable[[dict[str, Any]], None]) -> Callable[[HopRequest], HopRequest]:
     """The rewriting in which `edit` changes the body's JSON object; it is then written as `json.dumps` writes it."""
 
-    def function(request: Request) -> Request:
+    def function(request: HopRequest) -> HopRequest:
         body = request.body
         if body is None:
             return request
@@ -119,14 +119,14 @@ def _nothing(proxy: MisbehavingProxy) -> Change:
 
 
 def _halves(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         return _each_text(request, lambda text: text[: len(text) // 2])
 
     return change
 
 
 def _plain_only(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         body = request.body
         if body is None or body.get("tools") or '"cache_control"' in request.document:
             return request
@@ -136,7 +136,7 @@ def _plain_only(proxy: MisbehavingProxy) -> Change:
 
 
 def _user_only(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         body = request.body
         if body is None or request.wire not in WIRES:
             return request
@@ -152,7 +152,7 @@ def _user_only(proxy: MisbehavingProxy) -> Change:
 
 
 def _calls_twice(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         body = request.body
         if body is None or request.wire not in WIRES:
             return request
@@ -171,7 +171,7 @@ def _calls_twice(proxy: MisbehavingProxy) -> Change:
 
 
 def _drops_keys(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         headers = request.headers.copy()
         for name in _KEY_HEADERS:
             headers.popall(name, None)
@@ -185,7 +185,7 @@ def _drops_keys(proxy: MisbehavingProxy) -> Change:
 def _remembers(proxy: MisbehavingProxy) -> Change:
     seen: LRUCache[str, set[str]] = LRUCache(1000)
 
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         key = next((request.headers[name] for name in _KEY_HEADERS if name in request.headers), "")
         known = seen.setdefault(hash_text(key), set())
         told: set[str] = set()
@@ -202,7 +202,7 @@ def _remembers(proxy: MisbehavingProxy) -> Change:
 
 
 def _rewrites_history(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Request:
+    async def change(request: HopRequest) -> HopRequest:
         body = request.body
         if body is None or request.wire not in WIRES:
             return request
@@ -219,15 +219,15 @@ def _rewrites_history(proxy: MisbehavingProxy) -> Change:
 
 
 def _buffers(proxy: MisbehavingProxy) -> Change:
-    async def change(request: Request) -> Answer:
+    async def change(request: HopRequest) -> HopAnswer:
         status, raw = await proxy.fetch(request)
         streamed = bool((request.body or {}).get("stream")) and status == 200
-        return Answer([raw], status, "text/event-stream" if streamed else "application/json")
+        return HopAnswer([raw], status, "text/event-stream" if streamed else "application/json")
 
     return change
 
 
-def _each_text(request: Request, shorten: Callable[[str], str]) -> Request:
+def _each_text(request: HopRequest, shorten: Callable[[str], str]) -> HopRequest:
     """The request with every text of its context shortened."""
     body = request.body
     if body is None or request.wire not in WIRES:

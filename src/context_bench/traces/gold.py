@@ -193,9 +193,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_PULL = re.compile(r"^([^/]+)/([^/:]+):pr-(\d+)$")
-
-
 @dataclass(slots=True)
 class GoldSet:
     """Golds by any of their ids. `skipped`: rows that could not be used, by reason; `repeated`: ids that came more than once (the first
@@ -265,20 +262,6 @@ def load_gold(path: str | Path, *, join: str | Path | None = None) -> GoldSet:
         faults = "; ".join(f"{reason} ({count}×)" for reason, count in out.skipped.most_common(5)) or "it holds no rows"
         raise BadInput(f"{path} gives no gold: {faults}")
     return out
-
-
-def id_forms(name: str) -> tuple[str, ...]:
-    """The spellings of an instance's id.
-
-    `owner__repo-123` is `owner/repo:pr-123`; SWE-bench Pro puts `instance_` before it and `-v<sha>` behind.
-    """
-    forms = [name]
-    if match := _PULL.match(name):
-        forms.append(f"{match[1]}__{match[2]}-{match[3]}")
-    plain = re.sub(r"-v(?:[0-9a-f]{7,40}|nan)?$", "", name.removeprefix("instance_"))
-    if name.startswith("instance_") or plain != name:
-        forms += [plain, f"instance_{plain}"]
-    return tuple(dict.fromkeys(forms))
 
 
 def content_drift(gold: Gold, repo: Repo) -> list[ContentDrift]:

@@ -17,9 +17,10 @@ from typing import BinaryIO, NamedTuple, Self
 import orjson
 
 from context_bench.core.errors import BadInput
+from context_bench.stats.solving import Status
 from context_bench.traces.gold import Gold, GoldSet
 from context_bench.traces.job import ScoringJob, TraceItem
-from context_bench.traces.rows import Status, TraceRow
+from context_bench.traces.rows import TraceRow
 from context_bench.transcripts.trace import utf8_clean
 
 ROWS = "rows.jsonl"

@@ -21,23 +21,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core.numbers import count
 from context_bench.core.records import Usage
 from context_bench.core.spans import Ranges, merged, without
 from context_bench.core.usage import usage_of
 from context_bench.stats.bootstrap import cluster_sums, ratio_intervals, resampled_sums
-from context_bench.stats.bounded import bounded
-from context_bench.stats.clusters import MIN_CLUSTERS, codes_of
+from context_bench.stats.intervals import bounded
+from context_bench.stats.means import MIN_CLUSTERS, codes_of
+from context_bench.stats.solving import STATUSES, Status
 from context_bench.traces.coverage import LEVELS, POLICIES, Level, Score, harmonic
 from context_bench.transcripts.trace import Ranges as EventRanges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Status = Literal["resolved", "unresolved", "error", "unknown"]
-STATUSES: tuple[Status, ...] = get_args(Status)
 Figures = dict[str, float | None]  # by level
 
 

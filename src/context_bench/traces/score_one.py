@@ -15,6 +15,7 @@ from context_bench.core.numbers import money
 from context_bench.core.spans import LineTable, merged, size
 from context_bench.llm.prices import GenaiPrices
 from context_bench.shell.repo import Repo
+from context_bench.stats.solving import Status
 from context_bench.traces.coverage import (
     POLICIES,
     RETRIEVAL,
@@ -33,7 +34,7 @@ from context_bench.traces.coverage import (
 from context_bench.traces.editloc import anchors, deleted_lines, parse_patch
 from context_bench.traces.funnel import funnel
 from context_bench.traces.gold import Gold, clean_path, content_drift
-from context_bench.traces.rows import CallView, FileMap, Status, StepView, TraceRow
+from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import Vocabulary

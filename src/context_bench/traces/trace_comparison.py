@@ -191,7 +191,7 @@ def _solved(first: _Side, second: _Side) -> Solved | None:
     names = [name for name in first.judged if name in second.judged]
     if not names:
         return None
-    from context_bench.stats.proportions import mcnemar
+    from context_bench.stats.intervals import mcnemar
 
     a, b = first.judged, second.judged
     only_a, only_b = [name for name in names if a[name] > b[name]], [name for name in names if b[name] > a[name]]

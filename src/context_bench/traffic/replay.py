@@ -20,7 +20,7 @@ from context_bench.core.records import Comparison, Result
 from context_bench.wire.violations import total
 
 if TYPE_CHECKING:
-    from context_bench.stats.retained import Lift
+    from context_bench.stats.lift import Lift
 
 __all__ = ["add_replay"]
 
@@ -93,7 +93,7 @@ def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) 
 
     One family over the systems; an arm that keeps nothing stands for what must lose.
     """
-    from context_bench.stats.retained import Lift, lifts
+    from context_bench.stats.lift import Lift, lifts
     from context_bench.stats.verdict import default_margin
 
     pairs = [
@@ -169,7 +169,7 @@ class _Rules:
         self.untimed = 0
 
     def __call__(self, model: str, hour: bool = False) -> Any:
-        from context_bench.llm.cacherules import FAMILIES, rules_of
+        from context_bench.llm.prices import FAMILIES, rules_of
         from context_bench.traffic.metrics.replayed import CacheRules
 
         if (model, hour) not in self._known:
@@ -185,7 +185,7 @@ class _Rules:
         return self._known[model, hour]
 
     def as_dict(self) -> dict[str, Any]:
-        from context_bench.llm.cacherules import rules_date
+        from context_bench.llm.prices import rules_date
 
         told: dict[str, Any] = {"date": rules_date(), "models": self._seen}
         if self.untimed:

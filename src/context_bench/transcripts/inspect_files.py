@@ -10,9 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.core.unreadable import FAULTS
 from context_bench.transcripts.format import DOCUMENT_LIMIT, LogSource
 
 #: The entry of one sample, or that of the main part of a large sample kept in pieces.

@@ -17,7 +17,7 @@ from context_bench.transcripts.formats.pairs import Pair as Pair
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, conversation, reconstructed
 from context_bench.transcripts.transcript import Context, Message, ToolCall, Transcript
 from context_bench.wire.conversation import Chat, ChatMessage, call_of, reply_message, to_body, to_chat, tools_used
-from context_bench.wire.conversation.wires import ITEMS
+from context_bench.wire.conversation.providers import ITEMS
 
 
 def session(transcript: Transcript, source: str) -> Session:

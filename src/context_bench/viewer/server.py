@@ -22,12 +22,11 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 from cachetools import FIFOCache
 
+from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
-from context_bench.core.loopback import is_loopback
-from context_bench.core.urls import listening_port
 from context_bench.engine.store.browsing import Listed, Live, Place, open_reading
-from context_bench.llm.folders import home_folder
-from context_bench.llm.serverlog import SERVER_LOG
+from context_bench.llm.delivery import SERVER_LOG
+from context_bench.llm.paths import home_folder
 from context_bench.reports.text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.library import Library, Query, read_pair

@@ -1,8 +1,9 @@
-"""What an agent does next, and whether two replies would do the same: the same tool with the same arguments, or the same said.
+"""The next action of an agent, and the agreement of two replies: the same tool with the same arguments, or the same
+text.
 
-Arguments are compared as they act, not as they are spelt: paths without `./` and detours, and relative to the working directory where it
-is known; commands as the shell would split them; key order, spaces and what an agent says about a command play no part. Pure; nothing is
-ever executed.
+Arguments are compared as they act, not as they are spelt: paths without `./` and detours, and relative to the working
+directory where it is known; commands as the shell would split them; key order, spaces and what an agent says about a
+command play no part. Pure; nothing is ever executed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SCRIPT = re.compile(r"-[a-z]*c")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What one reply does: `calls` of tools as `{"name", "arguments"}` (arguments as JSON text or decoded), or else what it says."""
+    """Action of one reply: `calls` of tools as `{"name", "arguments"}` (arguments as JSON text or decoded), or else its
+    text.
+    """
 
     text: str = ""
     calls: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
@@ -44,11 +47,12 @@ class Action:
 
 
 def agreement(made: Action, wanted: Action, *, cwd: str | None = None) -> dict[str, float]:
-    """How far `made` does what `wanted` does, each number in [0, 1].
+    """Agreement of `made` with `wanted`, each number in [0, 1].
 
-    `action_match`: 1 if exactly the same calls are made; where `wanted` only speaks, the token F1 of what is said (0 if a tool is called
-    instead). `tool_match`: F1 of the tools chosen. `argument_match` (only where `wanted` calls tools): share of the arguments that are
-    equal, 0 for a call that has no counterpart. `text_f1` (only where `wanted` says something).
+    `action_match`: 1 if exactly the same calls are made; where `wanted` only speaks, the token F1 of what is said (0 if
+    a tool is called instead). `tool_match`: F1 of the tools chosen. `argument_match` (only where `wanted` calls tools):
+    share of the arguments that are equal, 0 for a call that has no counterpart. `text_f1` (only where `wanted` says
+    something).
     """
     found: dict[str, float] = {}
     said = f1_score(made.text, wanted.text) if wanted.text.strip() else None
@@ -135,7 +139,9 @@ def _overlap(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def _paired(made: list[tuple[str, dict[str, Any]]], wanted: list[tuple[str, dict[str, Any]]]) -> float:
-    """Each wanted call against the call of the same tool that is most like it, each used once; mean over the longer side."""
+    """Each wanted call against the call of the same tool that is most like it, each used once; mean over the longer
+    side.
+    """
     left, total = list(made), 0.0
     for name, values in wanted:
         same = [(_equal(found, values), place) for place, (tool, found) in enumerate(left) if tool == name]

@@ -1,7 +1,8 @@
-r"""The small things in a text that a compressor must not lose or invent: numbers, paths, addresses, names, errors, rules.
+r"""The small things in a text that a compressor must not lose or invent: numbers, paths, addresses, names, errors,
+rules.
 
-`atoms(text)` gives them by kind. Regular expressions only, in time linear in the text: every pattern starts at a place that few positions
-can be, and never goes back over what it has read.
+`atoms(text)` gives them by kind. Regular expressions only, in time linear in the text: every pattern starts at a place
+that few positions can be, and never goes back over what it has read.
 
 | kind | what is taken |
 | --- | --- |
@@ -40,7 +41,8 @@ KINDS: tuple[str, ...] = (
     "command",
 )
 
-# Words: what stands between spaces, without the scripts that write none ------------------------------------------------------------------
+# Words: what stands between spaces, without the scripts that write none
+# ------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u3000-\u303f「」『』“”„«»…]{3,300}+")
 _CODE = "c|cc|cfg|cpp|cs|css|csv|env|go|h|hpp|html|ini|ipynb|java|jpg|js|json|jsonl|jsx|kt|lock|log|lua|md|mjs|pdf|php|pl|png|proto|py|r|rb"
@@ -95,7 +97,7 @@ def _in_word(word: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def _is_coined(name: str) -> bool:
-    """Whether a name is more than a plain word: it has a hump, an underscore, or a dot between longer parts."""
+    """True if a name is more than a plain word: it has a hump, an underscore, or a dot between longer parts."""
     if name.startswith("$"):
         return len(name) > 2
     if not _COINED.search(name) or _ABBREVIATED.fullmatch(name):
@@ -104,8 +106,9 @@ def _is_coined(name: str) -> bool:
     return not dot or (len(first) > 1 and not rest[0].isupper()) or "_" in name
 
 
-# Lines: what only its surroundings make an atom -------------------------------------------------------------------------------------------
-# Each pattern begins with the characters it can begin with, so that the search runs past everything else at the speed of C.
+# Lines: what only its surroundings make an atom
+# ------------------------------------------------------------------------------------------- Each pattern begins with
+# the characters it can begin with, so that the search runs past everything else at the speed of C.
 
 _UNIT = (
     r"%|‰|°[CF]?"
@@ -260,7 +263,7 @@ def _places(text: str, words: tuple[str, ...]) -> Iterator[int]:
 
 
 def _is_word(character: str) -> bool:
-    """Whether a Latin letter or a digit stands there; Chinese writes numbers right behind its characters."""
+    """True if a Latin letter or a digit stands there; Chinese writes numbers right behind its characters."""
     return character.isalnum() and character < "\u0250"
 
 

@@ -1,26 +1,32 @@
-"""What rewriting history does to prompt-cache money: prefix metrics, two cache models, the bill, and when a rewrite pays for itself.
+"""Prompt-cache money when history is rewritten: prefix metrics, two cache models, the bill, and the break-even point.
 
-Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models cover the documented
-rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit* (a whole stored prefix or nothing:
-explicit breakpoints). Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
+Definitions: P_t is the token sequence of request t, n_t its length, LCP the longest common prefix. Two cache models
+cover the documented rules of providers: *block* (automatic, prefixes in steps of `b` tokens, at least `m`) and *unit*
+(a whole stored prefix or nothing: explicit breakpoints). A prompt is read as providers hash it: tools, then messages in
+order. Tokenizers that only count cannot compare token ids, so a common prefix is the longest common text in this order,
+counted in tokens. Nothing here does I/O; prices are numbers given by the caller, in US dollars per million tokens.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.keys import canonical_json, digest_of, packed, stable_hash, unpacked
+from context_bench.wire.request import WireRequest
 
 
 @dataclass(frozen=True, slots=True)
 class CacheProfile:
-    """How a provider caches and bills prompts.
+    """A provider's rules for caching and billing prompts.
 
-    `mode` "block" or "unit"; `m` fewest tokens that are cached at all; `b` step of the block model; `p_in`, `p_out` USD per million tokens;
-    `r` price of a cache read and `w` of a cache write as multiples of `p_in` (`w = None`: writes are free); `ttl` seconds an
-    entry lives after its last use (`None`: for ever).
+    `mode` "block" or "unit"; `m` fewest tokens that are cached at all; `b` step of the block model; `p_in`, `p_out` USD
+    per million tokens; `r` price of a cache read and `w` of a cache write as multiples of `p_in` (`w = None`: writes
+    are free); `ttl` seconds an entry lives after its last use (`None`: for ever).
     """
 
     mode: Literal["block", "unit"] = "block"
@@ -35,11 +41,11 @@ class CacheProfile:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """What a session of prompts gets out of a prompt cache. Undefined numbers (a single request) are `None`.
+    """Use of a prompt cache by a session of prompts. Undefined numbers (a single request) are `None`.
 
-    `cacheable_prefix_share`: cached tokens over all tokens, from the second request on. `prefix_stability`: mean share of the
-    previous prompt that the next one repeats at its start (1 = only ever appended to). `rewritten_tokens`: tokens of earlier prompts
-    that were changed or dropped. `read + write + uncached` = all prompt tokens.
+    `cacheable_prefix_share`: cached tokens over all tokens, from the second request on. `prefix_stability`: mean share
+    of the previous prompt that the next one repeats at its start (1 = only ever appended to). `rewritten_tokens`:
+    tokens of earlier prompts that were changed or dropped. `read + write + uncached` = all prompt tokens.
     """
 
     cached_per_request: list[int] = field(default_factory=list)
@@ -95,8 +101,9 @@ def session_cache(
     times: Sequence[float] | None = None,
     head: int = 0,
 ) -> PrefixCache:
-    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at their start. `head`:
-    in the unit model the first so many tokens of each prompt are stored too, as clients mark the end of their instructions.
+    """The same for prompts known only by their lengths and by `shared(s, t)`, the tokens that prompts s and t share at
+    their start. `head`: in the unit model the first so many tokens of each prompt are stored too, as clients mark the
+    end of their instructions.
     """
     rules = profile if isinstance(profile, CacheProfile) else _profile(profile)
     if len(output_tokens) != len(lengths):
@@ -115,7 +122,9 @@ def session_cache(
 
 
 class LiveCache:
-    """The same, request by request, for traffic that is still going on: what a cache would serve of each, given what came before."""
+    """The same, request by request, for traffic that is still going on: what a cache would serve of each, given what
+    came before.
+    """
 
     def __init__(self, profile: CacheProfile) -> None:
         self.profile = profile
@@ -128,9 +137,9 @@ class LiveCache:
     ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
-        `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends of its marked
-        prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens at its start that the cache held
-        already, from an earlier session.
+        `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends
+        of its marked prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens
+        at its start that the cache held already, from an earlier session.
         """
         rules, ends = self.profile, tuple(sorted(stops)) if stops is not None else (length,)
         read, source = self._served(shared, ends, at)
@@ -145,7 +154,9 @@ class LiveCache:
         return read, written
 
     def _warm(self, warm: int, stops: Sequence[int] | None) -> int:
-        """How much of a warm start the rules can serve: where prefixes are marked, up to the last mark that is not (5 %) beyond it."""
+        """Part of a warm start that the rules can serve: where prefixes are marked, up to the last mark that is not (5
+        %) beyond it.
+        """
         rules = self.profile
         if stops is not None:
             warm = max((end for end in stops if end <= 1.05 * warm), default=0)
@@ -237,10 +248,11 @@ def break_even_turns(
     compressor_cost: float = 0.0,
     p_in: float = 1.0,
 ) -> float:
-    """How many more turns a session must last before one rewrite of its history has paid for itself.
+    """Number of further turns after which one rewrite of a session's history has paid for itself.
 
-    R* = ((w - r) / r) · (H - K - D) / D - 1, plus `compressor_cost` / (p_in · r · D), where H = history, K = unchanged head, D = removed,
-    all in tokens. `write_mult=None` (writes are free) bills the new tokens at the input price, w = 1. A negative value means: at once.
+    R* = ((w - r) / r) · (H - K - D) / D - 1, plus `compressor_cost` / (p_in · r · D), where H = history, K = unchanged
+    head, D = removed, all in tokens. `write_mult=None` (writes are free) bills the new tokens at the input price, w =
+    1. A negative value means: at once.
     """
     if removed_tokens <= 0:
         raise BadInput(f"removed_tokens = {removed_tokens}: a rewrite that removes nothing never pays for itself")
@@ -249,3 +261,125 @@ def break_even_turns(
     w = 1.0 if write_mult is None else write_mult
     again = (w - read_mult) / read_mult * (history_tokens - unchanged_prefix_tokens - removed_tokens) / removed_tokens
     return again - 1.0 + compressor_cost * 1e6 / (p_in * read_mult * removed_tokens)
+
+
+Segment = tuple[str, str]  # (what it is, its text)
+Segments = list[Segment]
+_SEGMENT, _PROMPT = 300, 200  # bytes of Python's own for each, roughly
+
+
+def segments(request: WireRequest) -> Segments:
+    """The request as a provider's cache reads it: tools, then messages in order. Parts that are no text stand as
+    hashes.
+    """
+    found: Segments = [("tools", canonical_json(request.tools))] if request.tools else []
+    for message in request.messages:
+        for part in message.parts:
+            text = part.text
+            found.append((message.role, text) if text is not None else (f"{message.role} {part.kind} {stable_hash(part.raw)}", ""))
+        if message.tool_calls:
+            found.append((f"{message.role} calls", canonical_json(message.tool_calls)))
+    return found
+
+
+def marks(request: WireRequest) -> list[int]:
+    """After how many of its `segments` each prefix ends that the request marks for caching with `cache_control`."""
+    found: list[int] = []
+    at = 0
+    if request.tools:
+        at += 1
+        if any(isinstance(tool, Mapping) and tool.get("cache_control") for tool in request.tools):
+            found.append(at)
+    for message in request.messages:
+        for part in message.parts:
+            at += 1
+            if part.cache_control:
+                found.append(at)
+        at += bool(message.tool_calls)
+    if request.params.get("cache_control") and at not in found:  # the one automatic mark: at the end
+        found.append(at)
+    return found
+
+
+def common(a: Segments, b: Segments) -> tuple[int, int]:
+    """The longest common prefix: how many whole segments, then how many characters of the next one."""
+    whole = 0
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            return whole, common_characters(one[1], other[1]) if one[0] == other[0] else 0
+        whole += 1
+    return whole, 0
+
+
+def common_characters(a: str, b: str) -> int:
+    """Length of the longest common prefix of two texts, by doubling, then halving, so that each step is one fast
+    comparison.
+    """
+    low, high = 0, min(len(a), len(b))
+    step = 64
+    while low + step < high and a[low : low + step] == b[low : low + step]:
+        low, step = low + step, step * 2
+    high = min(high, low + step)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Prompts:
+    """The prompts of one session in order. Each different segment is held, packed, and counted once, however many
+    prompts repeat it.
+
+    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`. `held`: bytes that all of it takes,
+    roughly.
+    """
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self.lengths: list[int] = []
+        self.held = 0
+        self._count = count
+        self._numbers: dict[bytes, int] = {}
+        self._known: list[tuple[str, bytes]] = []
+        self._tokens: list[int] = []
+        self._prompts: list[array[int]] = []
+        self._sums: list[array[int]] = []  # of each prompt: tokens before each segment, and in all
+
+    def add(self, prompt: Segments) -> int:
+        """Take the next prompt in; returns its tokens."""
+        numbers = array("l", (self._number(*segment) for segment in prompt))
+        sums = array("q", [0, *accumulate(self._tokens[number] for number in numbers)])
+        self._prompts.append(numbers)
+        self._sums.append(sums)
+        self.held += _PROMPT + 16 * len(sums)
+        self.lengths.append(sums[-1])
+        return sums[-1]
+
+    def shared(self, s: int, t: int) -> int:
+        """Tokens of the longest common prefix of prompts s and t."""
+        one, other = self._prompts[s], self._prompts[t]
+        whole = common_prefix(one, other)
+        tokens = self._sums[s][whole]
+        if whole == min(len(one), len(other)):
+            return tokens
+        (kind, data), (other_kind, other_data) = self._known[one[whole]], self._known[other[whole]]
+        if kind != other_kind:
+            return tokens
+        text = unpacked(data)
+        partial = common_characters(text, unpacked(other_data))
+        return tokens + (self._count(text[:partial]) if partial else 0)
+
+    def before(self, t: int, whole: int) -> int:
+        """Tokens of the first `whole` segments of prompt t."""
+        return self._sums[t][whole]
+
+    def _number(self, kind: str, text: str) -> int:
+        digest = digest_of(kind, text)
+        number = self._numbers.setdefault(digest, len(self._known))
+        if number == len(self._known):
+            self._known.append((kind, packed(text)))
+            self._tokens.append(self._count(text))
+            self.held += _SEGMENT + len(self._known[-1][1])
+        return number

@@ -1,8 +1,9 @@
-"""What became of a request on its way: which message became which, word by word; who says it now; which parameters and tools changed.
+"""Changes of a request on its way: pairs of messages, word by word; their roles; parameters and tools.
 
-`diff_requests(sent, forwarded)` takes two requests in neutral form (`llm.wire.parse_request`). Which message became which is told by
-`core.alignment`; what that leaves over is looked for again: a message that arrived elsewhere was *moved*, one whose whole text stands
-inside another was *merged*, one whose text came in pieces was *split*. Pure, no I/O.
+`diff_requests(sent, forwarded)` takes two requests in neutral form (`llm.wire.parse_request`). Which message became
+which is told by `core.alignment`; what that leaves over is looked for again: a message that arrived elsewhere was
+*moved*, one whose whole text stands inside another was *merged*, one whose text came in pieces was *split*. Pure, no
+I/O.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import Any, Literal
 
 from context_bench.core.jsontext import without_nulls
 from context_bench.core.keys import canonical_json
-from context_bench.wire.alignment import align
-from context_bench.wire.request import Part, WireMessage, WireRequest, stated
+from context_bench.wire.request import Part, WireMessage, WireRequest, align, stated
 from context_bench.wire.words import Span, count_words, diff_texts, words_of
 
 State = Literal["kept", "changed", "dropped", "added"]
@@ -24,11 +24,12 @@ _JOINT = "\n\n"  # between the texts of messages that became one, or that one be
 
 @dataclass(frozen=True, slots=True)
 class MessageDiff:
-    """One message on its way. `sent`, `forwarded`: its places in both requests, from 0; several where messages were merged or split.
+    """One message on its way. `sent`, `forwarded`: its places in both requests, from 0; several where messages were
+    merged or split.
 
-    `roles`: before and after, `None` where it is not there. `spans`: see `core.wordiff`; a part that is not text stands in brackets, a
-    tool call as its name, id and arguments. `marks`: what else was done: `role`, `moved`, `merged`, `split`, `cache mark lost`,
-    `cache mark added`, `call id`.
+    `roles`: before and after, `None` where it is not there. `spans`: see `core.wordiff`; a part that is not text stands
+    in brackets, a tool call as its name, id and arguments. `marks`: what else was done: `role`, `moved`, `merged`,
+    `split`, `cache mark lost`, `cache mark added`, `call id`.
     """
 
     state: State
@@ -41,7 +42,9 @@ class MessageDiff:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A parameter or a tool that is not what it was. `before`, `after`: its value as JSON, `None` where it is not there."""
+    """A parameter or a tool that is not what it was. `before`, `after`: its value as JSON, `None` where it is not
+    there.
+    """
 
     kind: Literal["model", "stream", "parameter", "tool", "wire"]
     name: str
@@ -51,7 +54,9 @@ class Changed:
 
 @dataclass(slots=True)
 class RequestDiff:
-    """All that was done to a request. Word counts are of messages' texts: `kept_words` are those of the sent ones that were kept."""
+    """All that was done to a request. Word counts are of messages' texts: `kept_words` are those of the sent ones that
+    were kept.
+    """
 
     messages: list[MessageDiff] = field(default_factory=list)
     changed: list[Changed] = field(default_factory=list)
@@ -75,7 +80,7 @@ class RequestDiff:
 
 
 def diff_requests(sent: WireRequest, forwarded: WireRequest) -> RequestDiff:
-    """What was done to `sent` until it was `forwarded`."""
+    """Changes from `sent` to `forwarded`."""
     found = RequestDiff(list(_messages(sent.messages, forwarded.messages)), list(_changes(sent, forwarded)))
     for message in found.messages:
         for kind, text in message.spans:
@@ -87,7 +92,9 @@ def diff_requests(sent: WireRequest, forwarded: WireRequest) -> RequestDiff:
 
 
 def message_text(message: WireMessage) -> str:
-    """A message as one text to read and compare: its parts on lines of their own, what is not text in brackets, then its tool calls."""
+    """A message as one text to read and compare: its parts on lines of their own, what is not text in brackets, then
+    its tool calls.
+    """
     shown = [_part_text(part) for part in message.parts if part.kind != "tool_use"]
     return "\n".join([*shown, *(_call_text(call) for call in message.tool_calls)])
 
@@ -109,7 +116,8 @@ def _call_text(call: dict[str, Any]) -> str:
     return f"[calls {call.get('name')}, {call.get('id')}]\n{text}"
 
 
-# Messages -------------------------------------------------------------------------------------------------------------------------------
+# Messages
+# -------------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -168,7 +176,9 @@ _TELLING = 8
 
 
 def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str], b: list[str]) -> None:
-    """Takes apart what was paired by its place only: its whole text is said elsewhere, or the two have not one word in common."""
+    """Takes apart what was paired by its place only: its whole text is said elsewhere, or the two have not one word in
+    common.
+    """
     taken = set(pairs.values())
     fresh = {b[j] for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
     left = {a[i] for i in range(len(a)) if i not in pairs and len(a[i]) >= _TELLING}
@@ -178,7 +188,7 @@ def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str]
 
 
 def _alike(text: str, other: str) -> bool:
-    """Whether they share a word, as far as that can be told of short texts."""
+    """True if they share a word, as far as that can be told of short texts."""
     words, others = ({word.lower() for word in words_of(each[:_LOOKED_AT])} for each in (text, other))
     return min(len(words), len(others)) < _FEW or not words.isdisjoint(others)
 
@@ -216,7 +226,8 @@ def _marks(before: list[WireMessage], after: list[WireMessage]) -> Iterator[str]
         yield "cache mark lost" if had > has else "cache mark added"
 
 
-# The rest of the request ----------------------------------------------------------------------------------------------------------------
+# The rest of the request
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _changes(sent: WireRequest, forwarded: WireRequest) -> Iterator[Changed]:

@@ -1,10 +1,13 @@
-"""What a request to a model says, whatever wire it came over: one neutral form, its token count, its anatomy, and what changed on the way.
+"""A request to a model in one neutral form, for any wire: token count, anatomy, and changes on the way.
 
-`llm.wire` reads OpenAI chat completions, OpenAI Responses and Anthropic bodies into this form; nothing here does I/O.
+`wire.apis` reads OpenAI chat completions, OpenAI Responses and Anthropic bodies into this form. Alignment pairs the
+messages of a request with those that arrived: messages may be shortened, left out, given another role, or moved.
+Headers are sorted into those of the request and those of its connection or login. Nothing here does I/O.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +24,9 @@ SYSTEM_ROLES = ("system", "developer")
 
 @dataclass(slots=True)
 class Part:
-    """One content part: `text` (also of tool results and thinking), or something that is not text (`image`, `file`, `audio`, …)."""
+    """One content part: `text` (also of tool results and thinking), or something that is not text (`image`, `file`,
+    `audio`, …).
+    """
 
     kind: str
     text: str | None = None
@@ -31,7 +36,9 @@ class Part:
 
 @dataclass(slots=True)
 class WireMessage:
-    """One message: role as the wire names it (`system`, `developer`, `user`, `assistant`, `tool`), parts in order, tool calls."""
+    """One message: role as the wire names it (`system`, `developer`, `user`, `assistant`, `tool`), parts in order, tool
+    calls.
+    """
 
     role: str
     parts: list[Part] = field(default_factory=list)
@@ -78,7 +85,8 @@ class RequestTokens:
 
 
 def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
-    """Tokens of a request: Σ over messages of count(text of each part) and count(canonical JSON of its tool calls), and of `tools`.
+    """Tokens of a request: Σ over messages of count(text of each part) and count(canonical JSON of its tool calls), and
+    of `tools`.
 
     Roles and the chat template count 0.
     """
@@ -88,7 +96,7 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
 
 
 def exactly(counter: TokenCounter, texts: Sequence[str]) -> bool:
-    """Whether the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
+    """True if the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
     estimates = method(counter, "estimates")
     return counter.exact and not (estimates is not None and estimates(texts))
 
@@ -135,18 +143,21 @@ def facts(request: WireRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference between what was sent and what was forwarded; `kind` is a word for tables, `detail` a phrase for people."""
+    """One difference between what was sent and what was forwarded; `kind` is a word for tables, `detail` a phrase for
+    people.
+    """
 
     kind: str
     detail: str
 
 
 def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
-    """What a proxy changed between two `facts`, apart from the text itself: roles, message count, parameters, tools, cache_control, model.
+    """Changes by a proxy between two `facts`, apart from the text itself: roles, message count, parameters, tools,
+    cache_control, model.
 
-    Roles are compared position by position when the number of messages is equal, else as counts. Where a tap kept no plain hashes
-    (`received["policy"]` other than "full"), parameters and tools are compared by name and number only; parameters that such a tap
-    calls `other` count as kept.
+    Roles are compared position by position when the number of messages is equal, else as counts. Where a tap kept no
+    plain hashes (`received["policy"]` other than "full"), parameters and tools are compared by name and number only;
+    parameters that such a tap calls `other` count as kept.
     """
     if received.get("policy", "full") != "full":
         sent, received = _nameless(sent, received["params"]), _nameless(received, received["params"])
@@ -171,7 +182,9 @@ def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
 
 
 def _nameless(anatomy: dict[str, Any], arrived: dict[str, Any]) -> dict[str, Any]:
-    """Without the hashes that two sides can only compare if both made them alike, and without parameters that have no name there."""
+    """Without the hashes that two sides can only compare if both made them alike, and without parameters that have no
+    name there.
+    """
     named = {key: "" if isinstance(value, str) else value for key, value in anatomy["params"].items() if key != "other"}
     if "other" in arrived:
         named = {key: value for key, value in named.items() if key in arrived}
@@ -183,3 +196,104 @@ def _param_changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Chang
     found += [Change("param", f"{key} added") for key in sorted(received.keys() - sent.keys())]
     found += [Change("param", f"{key} changed") for key in sorted(sent.keys() & received.keys()) if sent[key] != received[key]]
     return found
+
+
+_OF_THE_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "upgrade")
+_OF_THE_CODING = ("accept-encoding", "content-encoding")
+_OF_THE_LOGIN = ("authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie", "x-context-bench")
+_NOT_SENT = frozenset((*_OF_THE_CONNECTION, *_OF_THE_CODING, *_OF_THE_LOGIN))
+
+
+def sendable(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are part of the request: none of its connection, no key."""
+    return {name: value for name, value in headers.items() if name.lower() not in _NOT_SENT}
+
+
+_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+Pairs = dict[int, int]  # place in the sent request → place in the received one
+
+
+def align(sent: Sequence[WireMessage], received: Sequence[WireMessage]) -> Pairs:
+    """Pairs of messages, in order: by ids of tool calls first, then by text, then by role. Messages may be left out."""
+    a, b = [_Sketch.of(message) for message in sent], [_Sketch.of(message) for message in received]
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    pairs = {i: i for i in range(start)}
+    inner = _best(a[start : len(a) - end], b[start : len(b) - end])
+    pairs.update({start + i: start + j for i, j in inner.items()})
+    pairs.update({len(a) - end + i: len(b) - end + i for i in range(end)})
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    role: str
+    text: str
+    question: str
+    ids: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, message: WireMessage) -> _Sketch:
+        text = message.text
+        calls = tuple(str(call.get("id") or canonical_json(call)) for call in message.tool_calls)
+        ids = (*calls, *([message.tool_call_id] if message.tool_call_id else []))
+        return cls(message.role, text, question_of(text), ids, tuple(part.kind for part in message.parts if part.text is None))
+
+
+def _likeness(a: _Sketch, b: _Sketch) -> float:
+    score = 1.5 if a.role == b.role else 0.3
+    if a.ids and set(a.ids) & set(b.ids):
+        score += 4.0
+    if a.kinds and a.kinds == b.kinds:
+        score += 0.5
+    if a.text and a.text == b.text:
+        score += 3.0
+    elif a.question and b.text.rstrip().endswith(a.question):
+        score += 1.0
+    return score
+
+
+def _best(a: list[_Sketch], b: list[_Sketch]) -> Pairs:
+    """The order-keeping pairing of the greatest total likeness."""
+    if _in_place(a, b):
+        return {i: i for i in range(len(a))}
+    width = len(b) + 1
+    table = [[0.0] * width for _ in range(len(a) + 1)]
+    likeness = [[_likeness(one, other) for other in b] for one in a]
+    for i in range(len(a) - 1, -1, -1):
+        row, below, near = table[i], table[i + 1], likeness[i]
+        for j in range(len(b) - 1, -1, -1):
+            row[j] = max(below[j + 1] + near[j], below[j], row[j + 1])
+    pairs: Pairs = {}
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if table[i][j] == table[i + 1][j + 1] + likeness[i][j]:
+            pairs[i] = j
+            i, j = i + 1, j + 1
+        elif table[i][j] == table[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return pairs
+
+
+def _in_place(a: list[_Sketch], b: list[_Sketch]) -> bool:
+    """True if only texts changed: the usual case, told without the table, which takes seconds for a session of a
+    thousand messages.
+    """
+    if len(a) != len(b) or any(one.role != other.role or one.ids != other.ids for one, other in zip(a, b, strict=True)):
+        return False
+    texts = {one.text for one in a if one.text}
+    return not any(other.text in texts and other.text != one.text for one, other in zip(a, b, strict=True))
+
+
+def question_of(text: str) -> str:
+    """The question in a user's text: its last paragraph that is not blank."""
+    stripped = text.strip()
+    cut = max((found.end() for found in _PARAGRAPH.finditer(stripped)), default=0)
+    return stripped[cut:].strip()

@@ -1,7 +1,7 @@
 """Server-sent events: bytes as they arrive → events → one reply.
 
-Lines end with LF, CR LF or CR; a byte order mark, comments and unknown fields are passed over; an event that the stream's end cuts off
-before its blank line is taken if it is whole. How the bytes are cut makes no difference.
+Lines end with LF, CR LF or CR; a byte order mark, comments and unknown fields are passed over; an event that the
+stream's end cuts off before its blank line is taken if it is whole. How the bytes are cut makes no difference.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from context_bench.wire.apis import anthropic, openai_chat, openai_responses
 from context_bench.wire.apis.shared import Reply, StreamState
 
 _STATES: dict[str, type[StreamState]] = {
-    "openai-chat": openai_chat.Stream,
-    "openai-responses": openai_responses.Stream,
-    "anthropic": anthropic.Stream,
+    "openai-chat": openai_chat.ChatStream,
+    "openai-responses": openai_responses.ResponsesStream,
+    "anthropic": anthropic.AnthropicStream,
 }
 
 
 #: Characters that are kept of what a stream sends after its end.
 _ASIDE = 2_000
-#: The longest answers of models are some 130,000 tokens, an event each at most; and the bytes of one event that are read.
+#: The longest answers of models are some 130,000 tokens, an event each at most; and the bytes of one event that are
+#: read.
 _MOST_EVENTS, _LARGEST_EVENT = 400_000, 16 * 2**20
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -95,7 +96,8 @@ class EventReader:
 
 
 class EndOfStream:
-    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of a line.
+    """Looks for the event that ends a stream of any wire in its bytes, without reading the others: at the beginning of
+    a line.
 
     `whole`: all of that event has come, with the empty line after it.
     """
@@ -127,9 +129,9 @@ class EndOfStream:
 class StreamReader:
     """Reads one streamed reply. `wire`: `openai-chat`, `openai-responses` or `anthropic`.
 
-    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream said that the reply
-    was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept aside in `reply.after_done`.
-    `error`: what the provider, or the reader (an event that is not JSON), complained of.
+    `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream
+    said that the reply was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept
+    aside in `reply.after_done`. `error`: what the provider, or the reader (an event that is not JSON), complained of.
     """
 
     def __init__(self, wire: str) -> None:
@@ -143,24 +145,24 @@ class StreamReader:
 
     @property
     def reply(self) -> Reply:
-        """What has arrived so far; whole when `complete`."""
+        """The reply as far as it has arrived; whole when `complete`."""
         reply = self._state.reply
         reply.after_done = dict(self._after) or None
         return reply
 
     @property
     def started(self) -> bool:
-        """Whether the model has said anything yet."""
+        """True if the model has said anything yet."""
         return self._state.started
 
     @property
     def complete(self) -> bool:
-        """Whether the stream told its own end."""
+        """True if the stream told its own end."""
         return self._state.complete
 
     @property
     def over(self) -> bool:
-        """Whether the stream's last event has come: nobody need wait for more."""
+        """True if the stream's last event has come: nobody need wait for more."""
         return self._state.over
 
     @property

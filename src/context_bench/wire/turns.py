@@ -1,4 +1,6 @@
-"""What watching live traffic finds: one `Turn` per request of a client, figures per session and in all. Plain data, no I/O."""
+"""Findings of watching live traffic: one `Turn` per request of a client, figures per session and in all. Plain data, no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import Any, Literal
 from context_bench.core.records import Forwarded, Usage
 from context_bench.wire.violations import count_tools
 
-#: turn: a request to a model · late: calls that reached the provider after their turn was over · stray: calls nobody can be named for ·
-#: other: requests that are no turn (lists of models, token counts …).
+#: turn: a request to a model · late: calls that reached the provider after their turn was over · stray: calls nobody
+#: can be named for · other: requests that are no turn (lists of models, token counts …).
 Kind = Literal["turn", "late", "stray", "other"]
 
 
@@ -19,19 +21,19 @@ Kind = Literal["turn", "late", "stray", "other"]
 class Turn:
     """One request of a client, and the calls that reached the provider because of it.
 
-    `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the session. `turn`:
-    its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for within the session. `arm`: `main`, or
-    `shadow` for a mirrored request. `failure`: how it failed, as the client saw it: a status, or words of ours. `repeat`: the client
-    itself sent the same before, and `after` is how that attempt failed.
-    Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and
-    `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody told.
-    `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed that were made again.
-    `pending`: calls that may be its own and were still being answered when all patience was over; they are told of as late.
-    Times in seconds; `added` is the client's time without the provider's.
-    `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where bodies may be kept.
-    `tools` names the tools that some kinds are about.
-    `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing stood in between.
-    `front` and `calls` are the taps' own records, by the recording policy.
+    `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the
+    session. `turn`: its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for
+    within the session. `arm`: `main`, or `shadow` for a mirrored request. `failure`: how it failed, as the client saw
+    it: a status, or words of ours. `repeat`: the client itself sent the same before, and `after` is how that attempt
+    failed. Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own
+    tokenizer); `usage` and `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for
+    answered calls whose usage nobody told. `extra`: calls beyond the client's own, `retries`: the same request again,
+    `refusals`: how attempts failed that were made again. `pending`: calls that may be its own and were still being
+    answered when all patience was over; they are told of as late. Times in seconds; `added` is the client's time
+    without the provider's. `violations` counts what was done to the request by kind (see `core.violations`); `details`
+    tells each, where bodies may be kept. `tools` names the tools that some kinds are about.
+    `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing
+    stood in between. `front` and `calls` are the taps' own records, by the recording policy.
     """
 
     number: int
@@ -87,11 +89,12 @@ _SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_wr
 class Figures:
     """Sums over turns: of one session, or of all. `None` = nobody told, never 0.
 
-    `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed, `refusals` the failed
-    attempts of what stands in between. `answered`: calls that a model answered; `untold` of these told no usage, so that they are in
-    `guessed` and not in `cost`. `uncounted`: images and other parts of what clients sent that no tokenizer of ours counts. `silent`:
-    turns that were answered though no call of theirs was seen behind; `pending`: turns whose call was seen and still being answered when
-    they were written down. `oversized`: bodies that were too large to be read.
+    `failures` counts failed turns by how; `repeated_after` the client's repeats by how the attempt before failed,
+    `refusals` the failed attempts of what stands in between. `answered`: calls that a model answered; `untold` of these
+    told no usage, so that they are in `guessed` and not in `cost`. `uncounted`: images and other parts of what clients
+    sent that no tokenizer of ours counts. `silent`: turns that were answered though no call of theirs was seen behind;
+    `pending`: turns whose call was seen and still being answered when they were written down. `oversized`: bodies that
+    were too large to be read.
     """
 
     turns: int = 0
@@ -239,7 +242,7 @@ class Figures:
 
 
 def failure_of(turn: Turn) -> str | None:
-    """How a turn failed, as its client saw it; also of turns that were kept before that was written down."""
+    """Failure of a turn, as its client saw it; also of turns that were kept before that was written down."""
     if turn.failure is not None:
         return turn.failure
     return "no answer" if turn.status is None else str(turn.status) if turn.status >= 400 else None
@@ -254,7 +257,9 @@ def by_context(turns: Iterable[Turn]) -> dict[str, Figures]:
 
 
 def by_session(turns: Iterable[Turn]) -> dict[tuple[str, str], Figures]:
-    """Figures by (arm, session), in the order in which sessions appeared; records of no session are under an empty label."""
+    """Figures by (arm, session), in the order in which sessions appeared; records of no session are under an empty
+    label.
+    """
     found: dict[tuple[str, str], Figures] = {}
     for turn in turns:
         found.setdefault((turn.arm, turn.session), Figures()).add(turn)

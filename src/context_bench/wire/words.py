@@ -1,15 +1,16 @@
-r"""What became of a text, word by word: which of its words were kept, which were dropped, which are new.
+r"""Changes of a text, word by word: kept, dropped and new words.
 
-`diff_texts(sent, forwarded)` gives spans in reading order. Exact: kept and dropped spans joined are the sent text, kept and added ones the
-forwarded text, to the character. A word is a run of letters and digits, one Chinese, Japanese or Thai character, one mark, one line
-end, or one run of other white space.
+`diff_texts(sent, forwarded)` gives spans in reading order. Exact: kept and dropped spans joined are the sent text, kept
+and added ones the forwarded text, to the character. A word is a run of letters and digits, one Chinese, Japanese or
+Thai character, one mark, one line end, or one run of other white space.
 
-How it is found, and what that costs: equal ends are cut off; what is left is a longest common subsequence of words (bit-parallel, in C)
-while the product of both lengths is at most `DIRECTLY`; beyond that, runs of words that occur exactly once on both sides are anchors (the
-longest chain of them that keeps the order), and the rest between two anchors is compared in the same way. Where nothing is unique, whole
-lines are compared instead of words, and inside a block of changed lines that is still too large everything counts as dropped and added.
-Memory stays below about `DIRECTLY` / 8 bytes beside the words; two texts of 1 MB take a second or two. Chance matches (a lone "the" kept
-between two rewritten sentences) are not told as kept.
+How it is found, and what that costs: equal ends are cut off; what is left is a longest common subsequence of words
+(bit-parallel, in C) while the product of both lengths is at most `DIRECTLY`; beyond that, runs of words that occur
+exactly once on both sides are anchors (the longest chain of them that keeps the order), and the rest between two
+anchors is compared in the same way. Where nothing is unique, whole lines are compared instead of words, and inside a
+block of changed lines that is still too large everything counts as dropped and added. Memory stays below about
+`DIRECTLY` / 8 bytes beside the words; two texts of 1 MB take a second or two. Chance matches (a lone "the" kept between
+two rewritten sentences) are not told as kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Literal
 Kind = Literal["kept", "dropped", "added"]
 Span = tuple[Kind, str]
 
-#: Product of two lengths up to which their longest common subsequence is worked out as a whole: 25 MB for a few milliseconds.
+#: Product of two lengths up to which their longest common subsequence is worked out as a whole: 25 MB for a few
+#: milliseconds.
 DIRECTLY = 200_000_000
 _RUNS = (12, 6, 3, 6, 3)  # words in an anchor, tried in this order, smaller ones and then again inside what is left
 _SLIDE = 60  # words over which a cut is moved to a better place
@@ -33,7 +35,8 @@ _SINGLE = "\u0e00-\u0e7f\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf9
 _TOKEN = re.compile(rf"[^\W{_SINGLE}]+|\n|[^\S\n]+|[\W\w]")
 _WORD = re.compile(rf"[^\W{_SINGLE}]+|[{_SINGLE}]")
 
-#: A stretch of both sides: words i1 to i2 of the sent text, j1 to j2 of the forwarded one, and whether they are the same.
+#: A stretch of both sides: words i1 to i2 of the sent text, j1 to j2 of the forwarded one, and whether they are the
+#: same.
 _Op = tuple[int, int, int, int, bool]
 
 
@@ -51,11 +54,12 @@ def words_of(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """How many words a text has."""
+    """Number of words of a text."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
-# Which words are the same ---------------------------------------------------------------------------------------------------------------
+# Which words are the same
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _ops(a: Sequence[str], b: Sequence[str]) -> list[_Op]:
@@ -82,7 +86,7 @@ _Match = tuple[int, int, int]  # start, start, length
 
 
 def _matches(x: list[int], y: list[int], ends: frozenset[int], runs: Sequence[int]) -> Iterator[_Match]:
-    """What both have in common, in order. `ends`: the words that end a line."""
+    """Common words of both, in order. `ends`: the words that end a line."""
     front = _shared(x, y)
     if front:
         yield 0, 0, front
@@ -194,11 +198,14 @@ def _starts(lines: list[tuple[int, ...]]) -> list[int]:
     return list(accumulate(map(len, lines), initial=0))
 
 
-# What a reader would call the same ------------------------------------------------------------------------------------------------------
+# What a reader would call the same
+# ------------------------------------------------------------------------------------------------------
 
 
 def _sensible(ops: list[_Op], a: Sequence[str], b: Sequence[str]) -> list[_Op]:
-    """Without the equal stretches that are chance: shorter than what is dropped or added on either side of them, and than all of both."""
+    """Without the equal stretches that are chance: shorter than what is dropped or added on either side of them, and
+    than all of both.
+    """
     found: list[_Op] = []
     for op in ops:
         found.append(op)
@@ -236,7 +243,7 @@ def _size(tokens: Sequence[str], start: int, end: int) -> int:
 
 
 def _slid(ops: list[_Op], a: Sequence[str], b: Sequence[str]) -> list[_Op]:
-    """Where words were only dropped, or only added, the cut may lie in several places: the one that looks like a cut is taken."""
+    """Move a cut to its likeliest place: words only dropped, or only added, may have been cut in several places."""
     found = list(ops)
     for place in range(1, len(found) - 1):
         i1, i2, j1, j2, same = found[place]
@@ -268,7 +275,7 @@ def _best_step(tokens: Sequence[str], start: int, end: int, before: int, after: 
 
 
 def _cut(tokens: Sequence[str], start: int, end: int) -> int:
-    """How much like a cut it looks to take out these words: best after an empty line, then after a line, a sentence, a word."""
+    """Likelihood of a cut that takes out these words: best after an empty line, then after a line, a sentence, a word."""
     before, last = tokens[start - 1], tokens[end - 1]
     if "\n" in before or "\n" in last:
         return 2 + ("\n" in before and "\n" in last) + (before.count("\n") > 1 or last.count("\n") > 1)

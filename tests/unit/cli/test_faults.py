@@ -13,7 +13,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.cli import app, faults
-from context_bench.llm import keyring
+from context_bench.llm import redact
 from context_bench.session import interrupts, runs
 
 KEY = "planted-7f3a91c2d4"
@@ -133,14 +133,14 @@ def test_the_fault_that_ends_the_command_is_said_whatever_was_said_before(cache,
 
 @pytest.mark.parametrize("typed", [["--api-key", "horse battery"], ["--api-key=horse battery"]])
 def test_a_key_that_was_typed_is_masked_though_it_looks_like_none_and_is_in_no_variable(typed, cache, monkeypatch, capsys):
-    monkeypatch.setattr(keyring, "_GIVEN", {})
+    monkeypatch.setattr(redact, "_GIVEN", {})
     monkeypatch.setattr(app, "_run_line", lambda args: (_ for _ in ()).throw(ValueError("the peer quotes horse battery")))
     assert main(["memory", *typed]) == faults.CODE
     said = capsys.readouterr().err
     (file,) = cache.iterdir()
     assert "the peer quotes" in said
     assert "horse battery" not in said + file.read_text()
-    assert "horse battery" in keyring.environment_values()
+    assert "horse battery" in redact.environment_values()
 
 
 def _raised(error):

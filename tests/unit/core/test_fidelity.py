@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.wire.fidelity import extracts as module
 from context_bench.wire.fidelity import (
     fidelity,
     fragments,
@@ -20,6 +19,7 @@ from context_bench.wire.fidelity import (
     word_damage,
     words,
 )
+from context_bench.wire.fidelity import findings as module
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
 ORIGINAL = """The service reads /etc/app.conf and connects to localhost:5432.

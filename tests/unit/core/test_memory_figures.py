@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.roles import CANDIDATE, roles_of_old_names
-from context_bench.core.rowfacts import tallied
-from context_bench.memory.figures import Declined, Scored, Use, harm, scored, setup_figures
+from context_bench.core.rows import tallied
+from context_bench.memory.figures import Declined, Use, harm, setup_figures
 from context_bench.memory.notes import memory_notes
 from context_bench.memory.ranking import echoes, near_duplicates, repeats_question
 from context_bench.metrics import BUILTINS, AbstentionRates, MemoryCost
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.intervals import Scored, scored
 
 
 def row(

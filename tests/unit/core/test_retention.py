@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from context_bench.compression.drift import DriftProbe, drift
 from context_bench.compression.session_rules.artifacts import ResumedCall, resumed
-from context_bench.stats.rates import Sized, bd_rates, family_of, rate_curves
-from context_bench.stats.retained import Lift, lifts, retention_index, rubric_level
+from context_bench.stats.lift import Lift, Sized, bd_rates, family_of, lifts, rate_curves, retention_index, rubric_level
 
 SESSIONS = [f"s{number // 4}" for number in range(40)]  # ten of four probes
 UNIT = st.floats(0, 1)

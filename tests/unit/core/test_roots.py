@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from context_bench.stats.roots import root
+from context_bench.stats.distributions import root
 
 
 @given(st.floats(0.05, 5), st.floats(-2, 2), st.floats(0.01, 3), st.floats(0.01, 3), st.sampled_from([1e-10, 1e-12]), st.booleans())

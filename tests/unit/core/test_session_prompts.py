@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.wire.prefix import Prompts, common
+from context_bench.wire.cache import Prompts, common
 
 SEGMENTS = st.lists(st.tuples(st.sampled_from(["user", "tool"]), st.text("abc ", max_size=6)), max_size=6)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.stats.proportions import wilson
+from context_bench.stats.intervals import wilson
 from context_bench.stats.solving import Case, cases_of, solving
 from context_bench.traces.coverage import LEVELS, Level, Score
 from context_bench.traces.rows import TraceRow

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench import stats
-from context_bench.stats.students import quantile, upper_tail
+from context_bench.stats.distributions import quantile, upper_tail
 
 counts = st.integers(0, 60)
 unit_scores = st.lists(st.floats(0, 1, allow_nan=False), min_size=2, max_size=40)

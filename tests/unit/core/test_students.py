@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from context_bench.stats.students import quantile, upper_tail
+from context_bench.stats.distributions import quantile, upper_tail
 
 DEGREES = [1, 2, 3, 4, 5, 9, 19, 29.5, 39, 99, 300, 998, 999, 1000, 1001, 5000, 1e5, 1e7]
 PROBABILITIES = [1e-10, 1e-6, 0.001, 0.025, 0.05, 0.1, 0.3, 0.6, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.9999]

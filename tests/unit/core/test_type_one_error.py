@@ -12,9 +12,9 @@ import pytest
 from scipy.special import ndtr, stdtr
 
 from context_bench import stats
-from context_bench.stats.bounded import SLACK
-from context_bench.stats.clusters import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
-from context_bench.stats.verdict import Assay, Question, compare, judge, weigh
+from context_bench.stats.intervals import SLACK
+from context_bench.stats.means import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
+from context_bench.stats.verdict import Assay, VerdictQuestion, compare, judge, weigh
 
 MARGIN = 0.02
 
@@ -193,7 +193,7 @@ def test_a_verdict_of_harmless_is_as_rare():
         lost, won = counted(rng, sizes, alike(rng, 1, 15, 0.1, 0.1))
         d, codes = as_pairs(sizes[0], lost[0], won[0])
         evidence = weigh((d >= 0).astype(float), (d <= 0).astype(float), codes, margin=MARGIN)
-        wrong += judge([Question("s", "full", "f1", evidence, Assay("none"))])[0].verdict in ("better", "non-inferior")
+        wrong += judge([VerdictQuestion("s", "full", "f1", evidence, Assay("none"))])[0].verdict in ("better", "non-inferior")
     assert wrong / runs <= 0.06
 
 
@@ -224,7 +224,7 @@ def test_a_whole_table_of_equal_systems_raises_a_false_alarm_in_at_most_6_percen
         questions = []
         for system, part in itertools.product(range(3), range(2)):
             answers = np.where(rng.random(80) < 0.15, rng.random(80) < 0.6, base[part]).astype(float)
-            questions.append(Question(f"s{system}", "full", "f1", weigh(answers, base[part], margin=0.02), dataset=f"d{part}"))
+            questions.append(VerdictQuestion(f"s{system}", "full", "f1", weigh(answers, base[part], margin=0.02), dataset=f"d{part}"))
         alarms += any(found.verdict in ("better", "inferior") for found in judge(questions))
     assert alarms / runs <= 0.06
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_bench.core.addresses import base_url, fault_of
 from context_bench.core.errors import BadInput
-from context_bench.core.urls import base_url, fault_of
 from context_bench.llm.transport import address_of
 
 GOOD = [

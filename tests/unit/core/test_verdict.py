@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.stats.verdict import Assay, Question, compare, default_margin, judge, noise_floor, weigh
+from context_bench.stats.verdict import Assay, VerdictQuestion, compare, default_margin, judge, noise_floor, weigh
 
 BAD = {"none": [0.0] * 200}
 RIGHT = [1.0] * 200
@@ -116,7 +116,7 @@ def test_scores_without_a_range():
 
 def test_uncalibrated_scores_get_no_verdict():
     evidence = weigh(RIGHT, lossy(0.3), margin=0.02)
-    (found,) = judge([Question("kompact", "full", "judge_score", evidence, calibrated=False)])
+    (found,) = judge([VerdictQuestion("kompact", "full", "judge_score", evidence, calibrated=False)])
     assert found.verdict == "no verdict"
     assert "uncalibrated judge" in found.sentence
     assert found.low is not None
@@ -124,11 +124,17 @@ def test_uncalibrated_scores_get_no_verdict():
 
 def test_failures_that_could_hide_a_loss_stand_against_a_verdict():
     found = judge(
-        [Question("kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=30, lost=[1.0] * 30), Assay("none"))]
+        [
+            VerdictQuestion(
+                "kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=30, lost=[1.0] * 30), Assay("none")
+            )
+        ]
     )[0]
     assert found.verdict == "undecided"
     assert "counted as wrong, 30 failures of kompact would make it -9.1" in found.sentence
-    few = judge([Question("kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=1, lost=[1.0]), Assay("none"))])[0]
+    few = judge(
+        [VerdictQuestion("kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=1, lost=[1.0]), Assay("none"))]
+    )[0]
     assert few.verdict == "non-inferior"
     assert "Counting 1 failure of kompact as wrong: -0.3." in few.sentence
     assert few.excluded == 1
@@ -136,7 +142,7 @@ def test_failures_that_could_hide_a_loss_stand_against_a_verdict():
 
 def test_holm_over_datasets():
     def question(name, n):
-        return Question("kompact", "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=name)
+        return VerdictQuestion("kompact", "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=name)
 
     (alone,) = judge([question("a", 140)])
     assert alone.verdict == "non-inferior"
@@ -150,7 +156,7 @@ def test_holm_over_datasets():
 
 
 def test_the_shape_is_named():
-    (found,) = judge([Question("kompact", "full", "f1", weigh(RIGHT, RIGHT, margin=0.02), shape="claude-code")])
+    (found,) = judge([VerdictQuestion("kompact", "full", "f1", weigh(RIGHT, RIGHT, margin=0.02), shape="claude-code")])
     assert "with claude-code requests" in found.sentence
     assert found.shape == "claude-code"
 
@@ -199,13 +205,13 @@ def test_a_margin_chosen_after_the_run_is_labelled():
     assert (planned.post_hoc, late.post_hoc) == (False, True)
     assert "chosen after" not in planned.sentence
     assert late.sentence == f"{planned.sentence} Margin chosen after the run: exploratory."
-    both = judge([Question("s", "full", "f1", weigh(RIGHT, RIGHT, margin=0.05), Assay("none"), chosen_after="margin and score")])[0]
+    both = judge([VerdictQuestion("s", "full", "f1", weigh(RIGHT, RIGHT, margin=0.05), Assay("none"), chosen_after="margin and score")])[0]
     assert both.sentence.endswith("Margin and score chosen after the run: exploratory.")
 
 
 def test_a_family_says_what_it_is_corrected_over():
     def question(system, dataset, n=400):
-        return Question(system, "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=dataset)
+        return VerdictQuestion(system, "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=dataset)
 
     def said(*pairs):
         return {found.sentence.partition("Holm-corrected over ")[2] for found in judge([question(*pair) for pair in pairs])}
@@ -214,7 +220,7 @@ def test_a_family_says_what_it_is_corrected_over():
     assert said(("a", "x"), ("a", "y")) == {"2 datasets."}
     assert said(("a", None), ("b", None), ("c", None)) == {"3 systems."}
     assert said(("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")) == {"2 systems and 2 datasets."}
-    empty = Question("a", "full", "f1", weigh([], [], margin=0.02, excluded=1), dataset="y")
+    empty = VerdictQuestion("a", "full", "f1", weigh([], [], margin=0.02, excluded=1), dataset="y")
     assert "Holm" not in judge([question("a", "x"), empty])[0].sentence
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import context_bench.wire.violations as module
 from context_bench import compression
-from context_bench.wire.alignment import align, question_of
-from context_bench.wire.request import Part, WireMessage
+from context_bench.wire.request import Part, WireMessage, align, question_of
 from context_bench.wire.violations import KINDS, reserialised, wire_violations
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())

@@ -21,8 +21,7 @@ from context_bench.compression.probe import CompressionPoint, Probe
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.utterances import language_of, question_of
 from context_bench.compression.systems.sentence import SentenceReader
-from context_bench.core.porter import stem
-from context_bench.core.text import tokens
+from context_bench.core.text import stem, tokens
 from context_bench.datasets import sessions
 from context_bench.wire.conversation import message_text, to_chat, tool_calls_of
 

@@ -10,7 +10,7 @@ from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.datasets.recorded import RecordedSessions, accounted
 from context_bench.datasets.sessions import bundled
 from context_bench.transcripts.session import Session, verbatim
-from context_bench.wire.headers import sendable
+from context_bench.wire.request import sendable
 from minihub import MiniHub, MiniRepo, parquet_bytes
 
 CHAT = [

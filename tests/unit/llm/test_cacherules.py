@@ -5,8 +5,7 @@ import datetime
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.llm.cacherules import check_profile, profile_for, rule_for, rules_date, rules_of
-from context_bench.llm.prices import GenaiPrices, PricedAs
+from context_bench.llm.prices import GenaiPrices, PricedAs, check_profile, profile_for, rule_for, rules_date, rules_of
 from context_bench.wire.cache import CacheProfile
 
 PRICES = GenaiPrices(on=datetime.date(2026, 11, 1))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from context_bench.llm.embedded import Embedded, fetch_weights
-from context_bench.llm.fewshot import asked, parts, tail
+from context_bench.llm.embedded import Embedded, fetch_weights, prompt_parts, prompt_tail, question_of
 from context_bench.wire.request import Part, WireMessage, WireRequest
 
 LORN = "The port of Lorn has 14 docks and two lighthouses. Its harbour master is Mira Holt, who came from Tamm in 1998."
@@ -19,13 +18,13 @@ def request(text: str, question: str) -> WireRequest:
 
 def test_a_prompt_is_cut_after_the_system_prompt_and_after_the_text() -> None:
     one = request(LORN, WHO)
-    cut = parts(one, asked(one))
+    cut = prompt_parts(one, question_of(one))
     assert cut == ["Text: Answer from the text, briefly.", f"\n\n{LORN}\n\n"]
-    assert tail(asked(one)).startswith("".join(cut))
+    assert prompt_tail(question_of(one)).startswith("".join(cut))
     alone = WireRequest("openai-chat", "m", [WireMessage("user", [Part("text", f"{LORN}\n\n{WHO}")])])
-    assert parts(alone, asked(alone)) == [f"Text: {LORN}\n\n"]
+    assert prompt_parts(alone, question_of(alone)) == [f"Text: {LORN}\n\n"]
     nothing = WireRequest("openai-chat", "m", [WireMessage("user", [Part("text", WHO)])])
-    assert parts(nothing, asked(nothing)) == []
+    assert prompt_parts(nothing, question_of(nothing)) == []
 
 
 async def test_answers_do_not_depend_on_what_was_asked_before() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.llm.fewshot import HEAD, answer, asked, tail
+from context_bench.llm.embedded import HEAD, first_line, prompt_tail, question_of
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.wire.request import Part, WireMessage, WireRequest
 
@@ -20,7 +20,7 @@ def request(*messages: tuple[str, str]) -> WireRequest:
 
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_every_shape_gives_question_and_context(shape: str) -> None:
-    found = asked(build(shape, {"id": 1, "context": CONTEXT, "question": QUESTION}, "m").parsed())
+    found = question_of(build(shape, {"id": 1, "context": CONTEXT, "question": QUESTION}, "m").parsed())
     assert found.question == QUESTION
     assert CONTEXT in found.context
     assert QUESTION not in found.context.replace(f"{QUESTION}\n", "")
@@ -44,13 +44,13 @@ def test_every_shape_gives_question_and_context(shape: str) -> None:
     ],
 )
 def test_the_rule(messages: list[tuple[str, str]], context: str, question: str) -> None:
-    found = asked(request(*messages))
+    found = question_of(request(*messages))
     assert (found.context, found.question) == (context, question)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text("ab.?\n :Question", max_size=60)), max_size=5))
 def test_nothing_that_was_forwarded_is_left_out(messages: list[tuple[str, str]]) -> None:
-    found = asked(request(*messages))
+    found = question_of(request(*messages))
     letters = sorted("".join("".join(text for _, text in messages).split()))
     kept = sorted("".join(f"{found.context}{found.question}".split()))
     label = sorted("Question:")
@@ -58,11 +58,14 @@ def test_nothing_that_was_forwarded_is_left_out(messages: list[tuple[str, str]])
 
 
 def test_what_the_model_completes() -> None:
-    assert tail(asked(request(("user", f"{CONTEXT}\n\nQuestion: {QUESTION}")))) == f"Text: {CONTEXT}\n\nQuestion: {QUESTION}\nAnswer:"
-    assert tail(asked(request(("user", QUESTION)))) == f"Question: {QUESTION}\nAnswer:"
+    assert (
+        prompt_tail(question_of(request(("user", f"{CONTEXT}\n\nQuestion: {QUESTION}"))))
+        == f"Text: {CONTEXT}\n\nQuestion: {QUESTION}\nAnswer:"
+    )
+    assert prompt_tail(question_of(request(("user", QUESTION)))) == f"Question: {QUESTION}\nAnswer:"
     assert HEAD.endswith("\n\n")
 
 
 @pytest.mark.parametrize(("completion", "text"), [(" 4.2 m\nQuestion: x", "4.2 m"), ("\n\n 4.2 m \n", "4.2 m"), ("", ""), (" \n", "")])
 def test_the_answer_is_the_first_line_that_says_something(completion: str, text: str) -> None:
-    assert answer(completion) == text
+    assert first_line(completion) == text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.llm.gguf import _SIZES, _Head, as_q8_0
+from context_bench.llm.weights import _SIZES, _Head, as_q8_0
 
 Tensor = tuple[str, tuple[int, ...], int, bytes]
 

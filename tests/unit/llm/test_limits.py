@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from context_bench.core.clock import ManualClock
-from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter, Outcome
+from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter, RequestEnd
 
 
-async def one_round(limiter: AdaptiveLimiter, outcome: Outcome = Outcome.CLEAN, share: float = 1.0) -> None:
+async def one_round(limiter: AdaptiveLimiter, outcome: RequestEnd = RequestEnd.CLEAN, share: float = 1.0) -> None:
     """As many answers as there are slots, of which `share` are in use together."""
     left = limiter.limit
     while left:
@@ -40,7 +40,7 @@ async def test_never_more_than_the_limit_and_first_come_first_served() -> None:
         order.append(number)
         most = max(most, limiter.in_use)
         await asyncio.sleep(0)
-        limiter.release(Outcome.CLEAN)
+        limiter.release(RequestEnd.CLEAN)
 
     await asyncio.gather(*(work(n) for n in range(20)))
     assert order == list(range(20))
@@ -54,7 +54,7 @@ async def test_doubles_while_clean_then_adds_five_per_cent_after_a_cut() -> None
     await one_round(limiter)
     assert limiter.limit == 80
     await limiter.acquire()
-    limiter.release(Outcome.LIMITED)
+    limiter.release(RequestEnd.LIMITED)
     assert limiter.limit == 64
     await one_round(limiter)
     assert limiter.limit == 67
@@ -77,12 +77,12 @@ async def test_a_round_counts_only_if_the_limit_was_used() -> None:
 
 async def test_trouble_begins_the_round_anew_and_neutral_says_nothing() -> None:
     limiter = AdaptiveLimiter(start=4, clock=ManualClock())
-    for outcome in (Outcome.CLEAN, Outcome.CLEAN, Outcome.CLEAN, Outcome.TROUBLED, Outcome.CLEAN):
+    for outcome in (RequestEnd.CLEAN, RequestEnd.CLEAN, RequestEnd.CLEAN, RequestEnd.TROUBLED, RequestEnd.CLEAN):
         for _ in range(4):
             await limiter.acquire()
         limiter.release(outcome)
         for _ in range(3):
-            limiter.release(Outcome.NEUTRAL)
+            limiter.release(RequestEnd.NEUTRAL)
     assert limiter.limit == 4
 
 
@@ -92,16 +92,16 @@ async def test_cut_at_most_once_per_calm_time_or_pause() -> None:
 
     async def refused(pause: float = 0.0) -> int:
         await limiter.acquire()
-        limiter.release(Outcome.LIMITED, pause)
+        limiter.release(RequestEnd.LIMITED, pause)
         return limiter.limit
 
     assert [await refused(), await refused()] == [80, 80]
     clock.time += 16
     for _ in range(2):
         await limiter.acquire()
-    limiter.release(Outcome.LIMITED, pause=40)
+    limiter.release(RequestEnd.LIMITED, pause=40)
     clock.time += 20
-    limiter.release(Outcome.LIMITED)  # was under way before the pause, which is longer than the calm time
+    limiter.release(RequestEnd.LIMITED)  # was under way before the pause, which is longer than the calm time
     assert limiter.limit == 64
     assert await refused() == 51
     assert clock.sleeps == [pytest.approx(20.0)]
@@ -112,7 +112,7 @@ async def test_bounds_hold() -> None:
     assert limiter.limit == 3
     for _ in range(5):
         await limiter.acquire()
-        limiter.release(Outcome.LIMITED)
+        limiter.release(RequestEnd.LIMITED)
         clock.time += 100
     assert limiter.limit == 2
     for _ in range(5):
@@ -124,7 +124,7 @@ async def test_a_pause_holds_for_everybody() -> None:
     clock = ManualClock()
     limiter = FixedLimiter(5, clock=clock)
     await limiter.acquire()
-    limiter.release(Outcome.LIMITED, pause=30)
+    limiter.release(RequestEnd.LIMITED, pause=30)
     await limiter.acquire()
     assert clock.sleeps == [30]
 
@@ -135,7 +135,7 @@ async def test_who_gives_up_waiting_does_not_take_a_slot_along() -> None:
     waiting = [asyncio.create_task(limiter.acquire()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    limiter.release(Outcome.CLEAN)  # its turn may come in the same moment as its end
+    limiter.release(RequestEnd.CLEAN)  # its turn may come in the same moment as its end
     waiting[1].cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.wait_for(waiting[2], 5)
@@ -153,7 +153,7 @@ def test_shared_by_two_event_loops() -> None:
             await limiter.acquire()
             most[0] = max(most[0], limiter.in_use)
             await asyncio.sleep(0)
-            limiter.release(Outcome.CLEAN)
+            limiter.release(RequestEnd.CLEAN)
         done[0] += 1
 
     async def several() -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
-from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Outcome
-from context_bench.llm.pacing import Pace, Quota
-from context_bench.llm.retry import quotas_told
+from context_bench.llm.failures import quotas_told
+from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Pace, Quota, RequestEnd
 
 NOW = 1_700_000_000.0
 
@@ -58,7 +57,7 @@ async def sent_at(
         sent.append((round(clock.time - NOW, 6), number))
         if took:
             await clock.sleep(took)
-        limiter.release(Outcome.CLEAN, tokens=reply)
+        limiter.release(RequestEnd.CLEAN, tokens=reply)
 
     await clock.run(*(asyncio.ensure_future(one(*each)) for each in enumerate(tokens)))
     return sent
@@ -119,7 +118,7 @@ async def test_a_pause_is_no_moment_at_which_all_may_come_together() -> None:
     clock = Steps()
     limiter = FixedLimiter(20, clock=clock, pace=Pace(rpm=60, clock=clock))
     await limiter.acquire()
-    limiter.release(Outcome.LIMITED, pause=30)
+    limiter.release(RequestEnd.LIMITED, pause=30)
     assert [at for at, _ in await sent_at([limiter], clock, [1] * 4)] == [30, 31, 32, 33]
 
 
@@ -191,10 +190,10 @@ async def test_what_is_left_is_spread_over_the_time_until_it_is_full_again_and_s
     clock = Steps()
     limiter = AdaptiveLimiter(start=10, clock=clock)
     await limiter.acquire()
-    limiter.release(Outcome.CLEAN, quotas=[Quota("requests", 5, 0.05, 20)])
+    limiter.release(RequestEnd.CLEAN, quotas=[Quota("requests", 5, 0.05, 20)])
     assert [at for at, _ in await sent_at([limiter], clock, [1] * 7)] == [0, 4, 8, 12, 16, 20, 20]
     await limiter.acquire()
-    limiter.release(Outcome.CLEAN, quotas=[Quota("tokens", 100, 0.01, 10)])
+    limiter.release(RequestEnd.CLEAN, quotas=[Quota("tokens", 100, 0.01, 10)])
     limiter.pace.told([Quota("tokens", 90, 0.009, 9)])
     assert [change.reason for change in limiter.history] == [
         "start",
@@ -231,17 +230,17 @@ async def test_a_fixed_load_is_not_changed_by_headers() -> None:
     clock = Steps()
     limiter = FixedLimiter(4, clock=clock)
     await limiter.acquire()
-    limiter.release(Outcome.CLEAN, quotas=[Quota("requests", 0, 0, 30)])
+    limiter.release(RequestEnd.CLEAN, quotas=[Quota("requests", 0, 0, 30)])
     assert [at for at, _ in await sent_at([limiter], clock, [1] * 3)] == [0, 0, 0]
     await limiter.acquire()
     await limiter.acquire()
-    limiter.release(Outcome.LIMITED, pause=3)
-    limiter.release(Outcome.LIMITED, pause=3)
+    limiter.release(RequestEnd.LIMITED, pause=3)
+    limiter.release(RequestEnd.LIMITED, pause=3)
     assert [(change.limit, change.reason) for change in limiter.history] == [(4, "start"), (4, "refused for quota, 3 s pause")]
 
 
 async def test_how_many_are_under_way_is_told_to_each() -> None:
     limiter = FixedLimiter(3)
     assert [await limiter.acquire() for _ in range(3)] == [1, 2, 3]
-    limiter.release(Outcome.CLEAN)
+    limiter.release(RequestEnd.CLEAN)
     assert await limiter.acquire() == 3

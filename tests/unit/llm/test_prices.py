@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Usage
-from context_bench.llm import price_memory
+from context_bench.llm import prices
 from context_bench.llm.prices import UNLIMITED_OUTPUT, GenaiPrices, PricedAs
 
 MILLION = 1_000_000
@@ -127,19 +127,19 @@ def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch:
 )
 def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    price_memory.keep("1", "2026-01-15", "other", None)
+    prices.keep("1", "2026-01-15", "other", None)
     (file,) = tmp_path.rglob("prices-*")
     file.write_text(told)
-    assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
-    price_memory.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
-    assert price_memory.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
+    assert prices.recalled("1", "2026-01-15", "m") == (False, None)
+    prices.keep("1", "2026-01-15", "m", (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
+    assert prices.recalled("1", "2026-01-15", "m") == (True, (1.0, 2.0, 0.1, 1.25, 2.0, 9000))
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "context-bench").write_text("a file where the folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    price_memory.keep("1", "2026-01-15", "m", None)
-    assert price_memory.recalled("1", "2026-01-15", "m") == (False, None)
+    prices.keep("1", "2026-01-15", "m", None)
+    assert prices.recalled("1", "2026-01-15", "m") == (False, None)
 
 
 def test_prices_travel_to_another_process_with_their_day_and_overrides():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.llm.retry import RetryPolicy, asked_wait, should_retry
+from context_bench.llm.failures import RetryPolicy, asked_wait, should_retry
 
 NOW = 1_700_000_000.0
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.tokens import VocabularyCounter, counter_for
-from context_bench.llm import tallies
-from context_bench.llm.tallies import Tallies
+from context_bench.llm import spend
+from context_bench.llm.spend import TokenCounts
 
 TEXTS = ["", "a", "harbour bridge", "naïve ✓ 🦎 \ud800", "signal " * 100, "signal " * 101, "<|endoftext|>" * 40]
 
@@ -47,8 +47,8 @@ def test_the_oldest_counts_are_forgotten_an_eighth_at_a_time() -> None:
 async def test_a_turn_of_the_loop_is_counted_together(
     monkeypatch: pytest.MonkeyPatch, much: int, counter: VocabularyCounter | Words
 ) -> None:
-    monkeypatch.setattr(tallies, "_MUCH", much)
-    together, draw = Tallies(), random.Random(3)
+    monkeypatch.setattr(spend, "_MUCH", much)
+    together, draw = TokenCounts(), random.Random(3)
     requests = [draw.choices(TEXTS, k=4) for _ in range(30)]
     alone = [sum(map(counter.count, texts)) for texts in requests]
     asked = [together.add(texts, counter) for texts in requests]
@@ -60,8 +60,8 @@ async def test_a_turn_of_the_loop_is_counted_together(
 
 @pytest.mark.parametrize("much", [1, 2**30])
 async def test_one_that_cannot_be_counted_fails_alone(monkeypatch: pytest.MonkeyPatch, much: int) -> None:
-    monkeypatch.setattr(tallies, "_MUCH", much)
-    together = Tallies()
+    monkeypatch.setattr(spend, "_MUCH", much)
+    together = TokenCounts()
     same = Words()
     good, bad = together.add(["two words"], same), together.add(["poison"], same)
     await asyncio.sleep(0)

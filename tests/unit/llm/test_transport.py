@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import Refused
 from context_bench.llm.transport import Broken, CannotConnect, NotHttp, Transport, Unusable, address_of, head_of
 from context_bench.llm.transport import pool as pool_module
-from context_bench.llm.transport.connection import LARGEST_HEAD
+from context_bench.llm.transport.pool import LARGEST_HEAD
 from context_bench.llm.transport.response import MOST_AHEAD, _room
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.cli.app import run_line
 from context_bench.core.records import EvalRow, SetupRecord
-from context_bench.core.rowfacts import tallied
+from context_bench.core.rows import tallied
 from context_bench.memory.figures import Use, setup_figures
 from context_bench.memory.notes import dirt_note
 from context_bench.metrics import MemorySpread

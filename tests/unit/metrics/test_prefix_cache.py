@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.metrics.cache_pricing import CacheFigures, Costs, SessionCache, SessionCost, session_cost
-from context_bench.wire.cache import CacheProfile, session_cache
-from context_bench.wire.prefix import Prompts, segments
+from context_bench.wire.cache import CacheProfile, Prompts, segments, session_cache
 from context_bench.wire.request import Part, WireMessage, WireRequest
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from context_bench.core.records import EvalRow, Result, SetupRecord
-from context_bench.core.setups import note, totals
+from context_bench.core.rows import note, totals
 from context_bench.reports import build_page, render, to_json
 from context_bench.reports.page import Figure
 from context_bench.reports.sections import setup_facts

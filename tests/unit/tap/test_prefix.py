@@ -6,9 +6,9 @@ from itertools import takewhile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.core.packed import digest_of, packed, unpacked
+from context_bench.core.keys import digest_of, packed, unpacked
 from context_bench.tap.prefix import Prefixes
-from context_bench.wire.prefix import common, common_characters, segments
+from context_bench.wire.cache import common, common_characters, segments
 from context_bench.wire.request import Part, WireMessage, WireRequest
 
 TEXT = st.text("ab", max_size=6)

@@ -38,7 +38,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
 from context_bench.core.numbers import duration
 from context_bench.core.records import Example
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 
 #: Seconds for an agent and for its tests where a task does not say.
 AGENT_SECONDS, TEST_SECONDS = 1800.0, 600.0

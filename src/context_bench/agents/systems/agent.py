@@ -28,7 +28,7 @@ from context_bench.core.ledger import Mark, current_ledger
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Example, Forwarded
 from context_bench.llm.background import run_sync
-from context_bench.llm.folders import home_folder
+from context_bench.llm.paths import home_folder
 from context_bench.sandbox.backends import PATH
 from context_bench.transcripts.trace import Rereads, rereads
 from context_bench.transcripts.traces import load_traces

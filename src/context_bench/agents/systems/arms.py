@@ -21,7 +21,7 @@ from context_bench.core.protocols import Prices
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import names_a_secret
 from context_bench.llm.failures import says_too_long
-from context_bench.llm.reach import unreachable
+from context_bench.llm.sessions import unreachable
 from context_bench.llm.transport import Unusable, address_of
 
 NAME = re.compile(r"[A-Za-z0-9][\w.@+#-]{0,63}")

@@ -121,8 +121,7 @@ def _model(session: Session) -> str:
 
 
 def _billing(name: str | None, price: str | None, model: str, hour: bool = False) -> _Billing:
-    from context_bench.llm.cacherules import FAMILIES, check_profile, rules_of
-    from context_bench.llm.prices import GenaiPrices
+    from context_bench.llm.prices import FAMILIES, GenaiPrices, check_profile, rules_of
 
     prices = GenaiPrices()
     if name is not None and Path(name).suffix == ".toml":
@@ -144,7 +143,7 @@ def _billing(name: str | None, price: str | None, model: str, hour: bool = False
 
 
 def _read_profile(path: Path) -> CacheProfile:
-    from context_bench.core.tables import load_toml
+    from context_bench.core.templates import load_toml
     from context_bench.wire.cache import CacheProfile
 
     if not path.is_file():

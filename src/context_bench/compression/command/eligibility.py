@@ -37,7 +37,7 @@ async def eligible_probes(options: CompressOptions, reader: Any, data: Any, arou
     nothing. Answers are kept in a run of their own; later runs over the same probes take them from there. Raises what stopped it.
     """
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
-    from context_bench.core.rowfacts import score
+    from context_bench.core.rows import score
     from context_bench.engine import Arm, RunSettings, execute, open_store, rows
     from context_bench.engine.progress import RichProgress
     from context_bench.session.session import run_name, store_of

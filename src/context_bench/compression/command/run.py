@@ -15,7 +15,7 @@ import typer
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
 from context_bench.core.roles import control_role
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say

@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 from context_bench.compression.compressors.provider_api import post_json
 from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probe import rendered, tokens_of
+from context_bench.core.addresses import base_url
 from context_bench.core.errors import BadInput, BadReply, BadSpec
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed
 from context_bench.core.templates import at, fill, names_in, read_description
 from context_bench.core.tokens import counter_for
-from context_bench.core.urls import base_url
-from context_bench.llm.keyring import key_in
-from context_bench.llm.redact import bare_url, secrets_in
+from context_bench.llm.redact import bare_url, key_in, secrets_in
 from context_bench.llm.sessions import leave
 
 SCHEMES = {"http": "from_spec"}

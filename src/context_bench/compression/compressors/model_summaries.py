@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.compression.compressors.texts import head
 from context_bench.compression.probe import rendered
-from context_bench.core.grouping import by_size
+from context_bench.core.iterables import by_size
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for

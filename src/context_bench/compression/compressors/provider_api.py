@@ -22,9 +22,8 @@ from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Usage
 from context_bench.core.usage import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.llm.chat import endpoint
-from context_bench.llm.failures import Failure, not_json, of_error_in_reply, of_exception, of_status
+from context_bench.llm.failures import Failure, RetryPolicy, not_json, of_error_in_reply, of_exception, of_status
 from context_bench.llm.redact import bare_url, secrets_in
-from context_bench.llm.retry import RetryPolicy
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
 from context_bench.wire.conversation import Chat, ChatMessage, message_text, reply_message, to_body, tools_used
 

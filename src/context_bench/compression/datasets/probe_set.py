@@ -35,7 +35,7 @@ from context_bench.compression.probe import (
     rendered,
 )
 from context_bench.core.errors import BadInput
-from context_bench.core.grouping import by_size
+from context_bench.core.iterables import by_size
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call, Example

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from context_bench.compression.probe import ProbeAtom, atom_from_json
-from context_bench.core.porter import stem
 from context_bench.core.records import Example
-from context_bench.core.text import tokens
+from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms
 
 BETA = 2.0  # finding a fact counts as much more than leaving a foreign one out

@@ -12,7 +12,7 @@ from typing import Any
 from context_bench.compression.sections.quality import estimated, reasons
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
-from context_bench.core.setups import standing
+from context_bench.core.rows import standing
 from context_bench.reports.arm_aggregates import quantile
 from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table

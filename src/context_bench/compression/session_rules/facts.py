@@ -10,8 +10,7 @@ from typing import Any
 from context_bench.compression.probe import ProbeAtom, Source
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
-from context_bench.core.porter import stem
-from context_bench.core.text import tokens
+from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
 

@@ -24,10 +24,9 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import ShapedRequest
 from context_bench.systems.shared import connector
 from context_bench.transcripts.session import WIRE_HEADERS
-from context_bench.wire.alignment import align
 from context_bench.wire.apis.read import Reply, parse_request
 from context_bench.wire.conversation import PATHS, Chat, ChatMessage, call_of, to_body
-from context_bench.wire.request import SYSTEM_ROLES, WireMessage, WireRequest
+from context_bench.wire.request import SYSTEM_ROLES, WireMessage, WireRequest, align
 from context_bench.wire.violations import closest, compare_requests
 
 

@@ -1,13 +1,22 @@
-"""HTTP/1.1 as far as a client of models needs it: `POST` on kept-open connections, replies read whole or piece by piece.
+"""HTTP/1.1 as far as a client of models needs it: `POST` on kept-open connections, replies read whole or piece by
+piece.
 
-`Transport.post` sends once and never again: whether to try again is decided in one place, above (`llm.chat`). What is not here on purpose:
-redirects, cookies, proxies of the environment, connections shared by several requests at once.
+`Transport.post` sends once and never again: whether to try again is decided in one place, above (`llm.chat`). What is
+not here on purpose: redirects, cookies, proxies of the environment, connections shared by several requests at once.
 """
 
-from context_bench.llm.transport.address import Address, address_of, head_of
-from context_bench.llm.transport.pool import Transport, tls
+from context_bench.llm.transport.errors import (
+    Broken,
+    CannotConnect,
+    NotHttp,
+    NotSecure,
+    Oversized,
+    TransportError,
+    Unusable,
+    why,
+)
+from context_bench.llm.transport.pool import Address, Transport, address_of, head_of, tls
 from context_bench.llm.transport.response import Response
-from context_bench.llm.transport.trouble import Broken, CannotConnect, NotHttp, NotSecure, Oversized, Trouble, Unusable, why
 
 __all__ = [
     "Address",
@@ -18,7 +27,7 @@ __all__ = [
     "Oversized",
     "Response",
     "Transport",
-    "Trouble",
+    "TransportError",
     "Unusable",
     "address_of",
     "head_of",

@@ -9,16 +9,17 @@ from weakref import WeakKeyDictionary
 
 from context_bench.core.jsontext import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable
-from context_bench.llm.transport.trouble import Broken, NotHttp, Oversized
+from context_bench.llm.transport.errors import Broken, NotHttp, Oversized
 
 if TYPE_CHECKING:
-    from context_bench.llm.transport.connection import Connection
+    from context_bench.llm.transport.pool import Connection
 
 #: So much of a body waits for its reader; then the other side is kept waiting.
 MOST_AHEAD = 2**20
 #: Bytes to which a compressed body, a stream perhaps, may unpack.
 LARGEST = 64 * 2**20
-#: Bytes from which on a body is a large one, how many of these are read at once, and seconds after which is looked again for room.
+#: Bytes from which on a body is a large one, how many of these are read at once, and seconds after which is looked
+#: again for room.
 _LARGE, _AT_ONCE, _LOOKED = 2 * 2**20, 4, 0.02
 
 
@@ -55,7 +56,7 @@ class Response:
             await self._news()
 
     async def piece(self) -> bytes:
-        """What has arrived of the body since the last call, at least a byte; empty at the body's end."""
+        """Bytes of the body that arrived since the last call, at least one; empty at the body's end."""
         decoder = self._decoder
         if decoder is None:
             return await self._raw()
@@ -89,7 +90,9 @@ class Response:
         return b"".join(parts)[:limit]
 
     async def _find_room(self) -> bool:
-        """Wait until fewer than so many large bodies are read at once, however many there are under way; no longer than the reply may."""
+        """Wait until fewer than so many large bodies are read at once, however many there are under way; no longer than
+        the reply may.
+        """
         room = _room()
         while room.locked():
             if self._trouble is not None:

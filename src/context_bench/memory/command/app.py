@@ -11,7 +11,7 @@ import typer
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.registry import registry
 from context_bench.core.roles import ArmRole
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.memory.command import checks as memory_checks
 from context_bench.memory.command import cortex as memory_seed
 from context_bench.session import compare_runs, interrupts, runs

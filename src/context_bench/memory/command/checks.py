@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.files import replacing
 from context_bench.session.flags import own, takes

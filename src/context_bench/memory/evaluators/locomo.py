@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.porter import stem
 from context_bench.core.records import Example
+from context_bench.core.text import stem
 from context_bench.evaluators.answer_quality import golds
 
 #: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many harnesses differ.

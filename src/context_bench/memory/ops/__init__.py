@@ -22,7 +22,7 @@ from context_bench.memory.ops.suite_workspace import SuiteWorkspace, check_empty
 from context_bench.memory.protocol import NotSupported
 from context_bench.memory.systems.adapting import as_memory
 from context_bench.memory.systems.memory_specs import make_memory
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
 
 __all__ = [
     "DEFAULT",

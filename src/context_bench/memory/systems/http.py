@@ -12,15 +12,13 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
+from context_bench.core.addresses import EXPECTED, fault_of, shown
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
 from context_bench.core.jsontext import load_body
 from context_bench.core.secrets import secrets_in_url
 from context_bench.core.templates import fill, names_in, read_description
-from context_bench.core.urls import EXPECTED, fault_of, shown
-from context_bench.llm.failures import Failure, of_exception, of_status
-from context_bench.llm.keyring import key_in
-from context_bench.llm.redact import bare_url, redact, secrets_in
-from context_bench.llm.retry import RetryPolicy
+from context_bench.llm.failures import Failure, RetryPolicy, of_exception, of_status
+from context_bench.llm.redact import bare_url, key_in, redact, secrets_in
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
 from context_bench.memory.systems.described import Described, Description, NotThere, Reading, Step
 

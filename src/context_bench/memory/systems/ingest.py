@@ -23,7 +23,7 @@ from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter
 from context_bench.memory.protocol import Hit, Item, Memory, Receipt, dated, unpacking
 from context_bench.memory.systems.adapting import told
-from context_bench.stats.quantiles import nearest_rank
+from context_bench.stats.distributions import nearest_rank
 
 
 async def timed(clock: Clock, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:

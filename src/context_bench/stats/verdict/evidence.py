@@ -1,4 +1,7 @@
-"""Evidence on one metric of two arms: difference, interval, how many examples would decide."""
+"""Evidence on one metric of two arms: the question, difference, interval, and the examples that would decide.
+
+Also the ceiling: if the best possible arm cannot be told from the baseline, the run says nothing of systems in between.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from context_bench.stats.clusters import MIN_CLUSTERS
+from context_bench.stats.means import MIN_CLUSTERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from context_bench.stats.bounded import Bounded
-
+    from context_bench.stats.intervals import Bounded
 
 LARGEST_DEFAULT_MARGIN = 0.02
 SHARE_OF_WHAT_CAN_BE_LOST = 0.1
@@ -20,7 +22,9 @@ LEVEL = 0.05
 
 
 def default_margin(full: float | None = None, none: float | None = None) -> float:
-    """The margin when none was given: 2 points, or a tenth of what the context is worth (full − none) if that is less; never below 0."""
+    """The margin when none was given: 2 points, or a tenth of what the context is worth (full − none) if that is less;
+    never below 0.
+    """
     if full is None or none is None:
         return LARGEST_DEFAULT_MARGIN
     return min(LARGEST_DEFAULT_MARGIN, max(0.0, SHARE_OF_WHAT_CAN_BE_LOST * (full - none)))
@@ -28,12 +32,14 @@ def default_margin(full: float | None = None, none: float | None = None) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What paired scores say. `difference` = system − baseline; `low`, `high`: 95 % interval, `None` below 6 clusters.
+    """Evidence of paired scores. `difference` = system − baseline; `low`, `high`: 95 % interval, `None` below 6
+    clusters.
 
-    `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less" (small = a
-    larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound. `changed`: pairs that differ.
-    `failed`: examples that only the baseline answered, and `counting_failures` the difference if they count as wrong.
-    `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`: examples for an 80 % chance of a decision.
+    `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less"
+    (small = a larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound.
+    `changed`: pairs that differ. `failed`: examples that only the baseline answered, and `counting_failures` the
+    difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`:
+    examples for an 80 % chance of a decision.
     """
 
     n: int
@@ -68,13 +74,14 @@ def weigh(
 ) -> Evidence:
     """Gather the evidence of paired scores (same examples, same order).
 
-    `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system failed.
-    Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by Student's t and bootstrap-t.
+    `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system
+    failed. Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by
+    Student's t and bootstrap-t.
     """
     import numpy as np
 
-    from context_bench.stats.bounded import bounded
-    from context_bench.stats.clusters import codes_of
+    from context_bench.stats.intervals import bounded
+    from context_bench.stats.means import codes_of
 
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
     if first.shape != second.shape:
@@ -121,8 +128,10 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
 
 
 def _needed(margin: float, difference: float, variance: float, effect: float) -> tuple[int, bool]:
-    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two are truly equal."""
-    from context_bench.stats.power import n_noninferiority, n_paired
+    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two
+    are truly equal.
+    """
+    from context_bench.stats.tests import n_noninferiority, n_paired
 
     if difference < -margin:
         return n_paired(-margin - difference, variance, alpha=2 * LEVEL, effect=effect), False
@@ -130,8 +139,8 @@ def _needed(margin: float, difference: float, variance: float, effect: float) ->
 
 
 def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
+    from context_bench.stats.distributions import quantile, upper_tail
     from context_bench.stats.means import bootstrap_mean, mean_se
-    from context_bench.stats.students import quantile, upper_tail
 
     interval, found = bootstrap_mean(d, codes, seed=seed), mean_se(d, codes)
     if interval is None or found.se is None:
@@ -151,3 +160,121 @@ def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
     needed, equal = _needed(start.margin, found.mean, found.se**2 * found.n, 1.0)
     above = upper_tail((found.mean + start.margin) / found.se, df)
     return _with(told, p_loss=above, p_within=1 - above, n_needed=needed, equal_assumed=equal)
+
+
+#: Kinds of arms: what has exactly the evidence, and what has everything that was sent.
+CEILINGS = ("oracle", "full")
+_CHANCE = 0.8  # of showing the difference
+_MOST = 64  # times as many examples that are thought of
+_BEGINS = "This run could not tell the ceiling"
+
+
+def told_apart(ceiling: Evidence) -> bool:
+    """True if the ceiling is shown to be above the baseline."""
+    return ceiling.p_gain is not None and ceiling.p_gain < LEVEL and (ceiling.difference or 0.0) > 0
+
+
+def is_headline(note: str) -> bool:
+    """True if a note is the one sentence of this module, which stands above everything else."""
+    return note.startswith(_BEGINS)
+
+
+def could_not_win(
+    name: str,
+    baseline: str,
+    evidence: Evidence,
+    differences: NDArray[Any] | Sequence[float],
+    clusters: NDArray[Any] | Sequence[Any],
+    *,
+    what: str,
+    by_cluster: bool,
+) -> str:
+    """The sentence. `what`: how a system is called here; `by_cluster`: `-n` counts clusters (conversations, sessions),
+    not examples.
+    """
+    said = f"{_BEGINS} ({name}) from {baseline}: no {what} could have won."
+    if not evidence.n or (evidence.difference or 0.0) <= 0:
+        return f"{said} On these examples {baseline} leaves nothing to gain, so more of them would not help: harder ones would."
+    times = _times_needed(differences, clusters)
+    if times is None:
+        return f"{said} It would take more than {_MOST:,} times as many examples: harder ones would tell more."
+    return f"{said} Ask again with -n {times * (evidence.clusters if by_cluster else evidence.n):,}."
+
+
+def _times_needed(differences: NDArray[Any] | Sequence[float], clusters: NDArray[Any] | Sequence[Any]) -> int | None:
+    """Factor on examples and clusters, like these, that gives an 80 % chance to show the difference seen.
+
+    Asked of the very test that decides: far in the tails of [-1, 1] it wants more than the normal approximation does.
+    """
+    import numpy as np
+
+    from context_bench.stats.distributions import quantile, upper_tail
+    from context_bench.stats.intervals import bounded
+    from context_bench.stats.means import codes_of
+
+    values = np.asarray(differences, dtype=float)
+    codes = codes_of(clusters, len(values))
+    wanted = upper_tail(quantile(1 - LEVEL / 2) + quantile(_CHANCE))
+
+    def shown(times: int) -> bool:
+        apart = np.concatenate([codes + copy * (codes.max() + 1) for copy in range(times)])
+        low, high = min(-1.0, float(values.min())), max(1.0, float(values.max()))
+        return bool(bounded(np.tile(values, times), apart, low=low, high=high, guarded=True).p_above(0.0) <= wanted)
+
+    reached = next((times for times in (2, 4, 8, 16, 32, _MOST) if shown(times)), None)
+    if reached is None:
+        return None
+    below = reached // 2
+    while reached - below > 1:
+        middle = (reached + below) // 2
+        below, reached = (below, middle) if shown(middle) else (middle, reached)
+    return reached
+
+
+@dataclass(frozen=True, slots=True)
+class Assay:
+    """Would this run have shown a loss? `arm`: the known-bad arm that was shown to lose more than the margin; `tried`:
+    arms there were.
+    """
+
+    arm: str | None = None
+    tried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictQuestion:
+    """One comparison that wants a verdict. `calibrated=False`: a judge's score that nobody has checked against people.
+
+    `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score".
+    `unwinnable`: not even the ceiling was told from the baseline, which the run says once.
+    """
+
+    system: str
+    baseline: str
+    metric: str
+    evidence: Evidence
+    assay: Assay = Assay()
+    dataset: str | None = None
+    shape: str | None = None
+    calibrated: bool = True
+    chosen_after: str = ""
+    qa_type: str | None = None
+    unwinnable: bool = False
+
+
+def shows_inferior(evidence: Evidence) -> bool:
+    """A loss of more than the margin is shown."""
+    return evidence.p_within is not None and evidence.p_within < LEVEL
+
+
+def hidden_by_failures(evidence: Evidence) -> bool:
+    """Only the failures stand between this evidence and "the loss is ruled out"."""
+    return failures_decide(evidence) and evidence.p_loss is not None and evidence.p_loss < LEVEL
+
+
+def failures_decide(evidence: Evidence) -> bool:
+    """The system's failures, counted as wrong, would be a loss beyond the margin: what it did answer proves nothing
+    then.
+    """
+    counted = evidence.counting_failures
+    return counted is not None and counted < -(evidence.margin or 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sentence, Table
-from context_bench.stats.proportions import Interval
+from context_bench.stats.intervals import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS
 from context_bench.traces.reports.trace_summary import SetSummary, TraceSummary, totals, troubles

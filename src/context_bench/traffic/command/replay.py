@@ -9,7 +9,7 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.roles import CANDIDATE, control_role
-from context_bench.llm.keyring import key_in
+from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
@@ -67,7 +67,7 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
     if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
         options.max_workers = len(options.all_proxies) + len(options.controls)
     if options.profile is not None:
-        from context_bench.llm.cacherules import check_profile
+        from context_bench.llm.prices import check_profile
         from context_bench.session import parts
 
         check_profile(options.profile, parts.prices(options))

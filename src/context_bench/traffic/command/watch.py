@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
-from context_bench.core.urls import listening_port
-from context_bench.llm.keyring import environment_notes
+from context_bench.llm.redact import environment_notes
 from context_bench.session import interrupts
 from context_bench.session.flags import takes
 from context_bench.session.options import WatchOptions
@@ -70,7 +70,7 @@ class Watching:
 
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watched
-        from context_bench.llm.cacherules import rules_date
+        from context_bench.llm.prices import rules_date
         from context_bench.session.upstream import started_upstream
         from context_bench.traffic.sections.watch import Board
 

@@ -14,7 +14,7 @@ from context_bench.llm.shapes import ShapedRequest, build, without_context
 from context_bench.systems.shared import WIRES, connector, rewired
 from context_bench.wire.apis.read import Reply
 from context_bench.wire.conversation import PATHS
-from context_bench.wire.headers import sendable
+from context_bench.wire.request import sendable
 
 
 class Replay:

@@ -6,9 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from context_bench.core.tokens import counter_for
-from context_bench.llm.cacherules import Priced, profile_for, rule_for
-from context_bench.wire.cache import CacheProfile, LiveCache
-from context_bench.wire.prefix import Prompts, marks, segments
+from context_bench.llm.prices import Priced, profile_for, rule_for
+from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 
 

@@ -16,15 +16,13 @@ from typing import Any
 
 from cachetools import FIFOCache
 
-from context_bench.core.keys import stable_hash
-from context_bench.core.packed import digest_of
+from context_bench.core.keys import digest_of, stable_hash
 from context_bench.tap.failures import failure_of
 from context_bench.tap.matching import KEY_HEADERS
 from context_bench.tap.records import Exchange, header
 from context_bench.traffic.watch.contexts import MAIN, PARENT_HEADER, Contexts
 from context_bench.wire.apis.shared import load_json
-from context_bench.wire.cache import common_prefix
-from context_bench.wire.prefix import Segments, segments
+from context_bench.wire.cache import Segments, common_prefix, segments
 from context_bench.wire.request import WireRequest
 
 #: Where clients name their session.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.traces.rows import Status
+from context_bench.stats.solving import Status
 from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.inspect_files import holds_samples, is_archive, is_document, log_of
 from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping

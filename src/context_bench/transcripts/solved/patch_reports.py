@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.traces.gold import id_forms
-from context_bench.traces.rows import Status
+from context_bench.stats.solving import Status
+
+_PULL = re.compile(r"^([^/]+)/([^/:]+):pr-(\d+)$")
+
+
+def id_forms(name: str) -> tuple[str, ...]:
+    """The spellings of an instance's id.
+
+    `owner__repo-123` is `owner/repo:pr-123`; SWE-bench Pro puts `instance_` before it and `-v<sha>` behind.
+    """
+    forms = [name]
+    if match := _PULL.match(name):
+        forms.append(f"{match[1]}__{match[2]}-{match[3]}")
+    plain = re.sub(r"-v(?:[0-9a-f]{7,40}|nan)?$", "", name.removeprefix("instance_"))
+    if name.startswith("instance_") or plain != name:
+        forms += [plain, f"instance_{plain}"]
+    return tuple(dict.fromkeys(forms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.traces.rows import STATUSES, Status
+from context_bench.stats.solving import STATUSES, Status
 from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
 

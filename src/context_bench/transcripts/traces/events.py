@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.shell import ShellReads, read_shell
-from context_bench.shell.complaints import complaints
+from context_bench.shell.files import complaints
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs

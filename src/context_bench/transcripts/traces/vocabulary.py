@@ -17,7 +17,7 @@ from typing import Any, Literal
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import MOST_LINE, line
-from context_bench.core.tables import load_toml
+from context_bench.core.templates import load_toml
 from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.trace import Ranges
 from context_bench.transcripts.transcript import ToolCall

@@ -1,7 +1,7 @@
 """Anthropic messages (and `count_tokens`): requests, replies and streams, read and written.
 
-In the neutral form the top-level `system` is a first message of role `system`, and every `tool_result` block is a message of role `tool`
-of its own, so that the same conversation has the same anatomy on every wire.
+In the neutral form the top-level `system` is a first message of role `system`, and every `tool_result` block is a
+message of role `tool` of its own, so that the same conversation has the same anatomy on every wire.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _tool_result(block: Mapping[str, Any]) -> WireMessage:
 
 
 def _blocks(content: Any) -> tuple[list[Part], list[dict[str, Any]]]:
-    """Content blocks → parts and tool calls; a `tool_use` keeps an empty part in its place (its text is counted as a call)."""
+    """Content blocks → parts and tool calls; a `tool_use` keeps an empty part in its place (its text is counted as a
+    call).
+    """
     parts: list[Part] = []
     calls: list[dict[str, Any]] = []
     for block in content if isinstance(content, list) else [content]:
@@ -193,7 +195,7 @@ class _Builder:
         return True
 
     def reply(self) -> Reply:
-        """What all blocks say together."""
+        """The reply of all blocks together."""
         for index, entry in self._blocks.items():
             entry["text"] = self._pieces.taken(index, entry["text"])
         entries = [self._blocks[index] for index in sorted(self._blocks)]
@@ -215,7 +217,7 @@ def _arguments(entry: dict[str, Any]) -> str:
     return entry["text"] if isinstance(value, dict) and value.keys() == {"_raw"} else canonical_json(value)
 
 
-class Stream:
+class AnthropicStream:
     """Puts a message together from its events."""
 
     def __init__(self) -> None:
@@ -227,7 +229,7 @@ class Stream:
 
     @property
     def reply(self) -> Reply:
-        """What has arrived so far."""
+        """The reply as far as it has arrived."""
         reply = self._builder.reply()
         reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
         reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
@@ -324,7 +326,9 @@ def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
 
 
 def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
-    """`message_start`, the blocks (start, deltas, stop) with a ping after the first start, `message_delta`, `message_stop`."""
+    """`message_start`, the blocks (start, deltas, stop) with a ping after the first start, `message_delta`,
+    `message_stop`.
+    """
 
     def event(kind: str, **fields: Any) -> bytes:
         return sse({"type": kind, **fields}, kind)

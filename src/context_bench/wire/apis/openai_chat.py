@@ -129,7 +129,7 @@ def parse_reply(body: Any) -> Reply:
     )
 
 
-class Stream:
+class ChatStream:
     """Puts a chat completion together from its chunks (choice 0)."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Stream:
 
     @property
     def reply(self) -> Reply:
-        """What has arrived so far."""
+        """The reply as far as it has arrived."""
         reply, taken = self._reply, self._pieces.taken
         reply.text, reply.reasoning = taken("text", reply.text), taken("reasoning", reply.reasoning)
         reply.refusal = taken("refusal", reply.refusal)
@@ -255,7 +255,9 @@ def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
 
 
 def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
-    """Chunks: role first, then reasoning, content, refusal, tool calls, the stop reason, usage if the request asked for it, `[DONE]`."""
+    """Chunks: role first, then reasoning, content, refusal, tool calls, the stop reason, usage if the request asked for
+    it, `[DONE]`.
+    """
     with_usage = bool(as_dict(request.params.get("stream_options")).get("include_usage")) and reply.usage is not None
     frame: dict[str, Any] = {
         "id": reply_id("chatcmpl-", reply, request),

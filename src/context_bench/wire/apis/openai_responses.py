@@ -1,7 +1,7 @@
 """OpenAI Responses: requests, replies and streams, read and written.
 
-In the neutral form `instructions` is a first message of role `system`, a `function_call` item is an assistant message with one tool call,
-and its output is a message of role `tool`.
+In the neutral form `instructions` is a first message of role `system`, a `function_call` item is an assistant message
+with one tool call, and its output is a message of role `tool`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _finish_reason(body: Mapping[str, Any], reply: Reply) -> str | None:
     return "tool_calls" if reply.tool_calls else "stop"
 
 
-class Stream:
+class ResponsesStream:
     """Puts a response together from its events; the final event's whole response wins over the pieces."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Stream:
 
     @property
     def reply(self) -> Reply:
-        """What has arrived so far."""
+        """The reply as far as it has arrived."""
         pieces = _read_output(map(self._item_of, sorted(self._items)))
         if self._final is None:
             pieces.model = self._model
@@ -299,7 +299,9 @@ def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
 
 
 def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
-    """`created`, `in_progress`, each item from `added` to `done` with its deltas, then `completed` or `incomplete`; no `[DONE]`."""
+    """`created`, `in_progress`, each item from `added` to `done` with its deltas, then `completed` or `incomplete`; no
+    `[DONE]`.
+    """
     number = -1
 
     def event(kind: str, **fields: Any) -> bytes:
@@ -327,7 +329,7 @@ def _opened(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _item_events(item: dict[str, Any], pieces: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What happens between an item's `added` and `done`: (event kind, its own fields)."""
+    """Events between an item's `added` and `done`: (event kind, its own fields)."""
     if item["type"] == "function_call":
         for piece in pieces_of(item["arguments"], pieces):
             yield "function_call_arguments.delta", {"delta": piece}

@@ -1,7 +1,7 @@
 """The door to the wires: which one a request came over, and requests, replies and streams read and written.
 
-Wires: `openai-chat` (chat completions), `openai-responses`, `anthropic` (messages), `anthropic-count` (count_tokens), `models`,
-`embeddings`, `other`. Reading is tolerant of requests (what is not understood stays as a part without text),
+Wires: `openai-chat` (chat completions), `openai-responses`, `anthropic` (messages), `anthropic-count` (count_tokens),
+`models`, `embeddings`, `other`. Reading is tolerant of requests (what is not understood stays as a part without text),
 strict with replies (`BadReply`).
 """
 

@@ -1,4 +1,4 @@
-"""What the wires have in common: the neutral reply, JSON reading that forgives nothing silently, stop reasons, ids."""
+"""Common parts of the wires: the neutral reply, JSON reading that forgives nothing silently, stop reasons, ids."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ CREATED = 1_700_000_000
 
 @dataclass(slots=True)
 class Reply:
-    """What a model answered, whatever wire it came over.
+    """Answer of a model, whatever wire it came over.
 
-    `text`: the answer, `None` if the reply has none (null content, only tool calls). `tool_calls`: `{"id", "name", "arguments"}` with
-    `arguments` as JSON text. `finish_reason` in OpenAI's words: `stop`, `length`, `tool_calls`, `content_filter`; anything else as sent.
-    `raw_usage`: the provider's own usage object. `logprobs`: as an OpenAI chat completion tells them, where they were asked for.
-    `after_done`: what a stream sent after its end, none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
+    `text`: the answer, `None` if the reply has none (null content, only tool calls). `tool_calls`:
+    `{"id", "name", "arguments"}` with `arguments` as JSON text. `finish_reason` in OpenAI's words: `stop`, `length`,
+    `tool_calls`, `content_filter`; anything else as sent. `raw_usage`: the provider's own usage object. `logprobs`: as
+    an OpenAI chat completion tells them, where they were asked for. `after_done`: what a stream sent after its end,
+    none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
     """
 
     text: str | None = None
@@ -71,7 +72,7 @@ class StreamState(Protocol):
 
     @property
     def reply(self) -> Reply:
-        """What has arrived so far."""
+        """The reply as far as it has arrived."""
 
     def event(self, name: str, data: str) -> None:
         """Take one server-sent event."""

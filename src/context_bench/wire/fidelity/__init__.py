@@ -1,14 +1,12 @@
-"""What a compressor kept of a text, what it lost and what it made up, without any model: atoms, fragments, lines, words.
+"""Fidelity of a compressor to a text, without any model: kept, lost and invented atoms, fragments, lines, words.
 
-`fidelity(original, compressed)` measures one pair, `summarise(pairs)` many. All shares are in [0, 1]; what cannot be told is `None`.
-Three words for the size, never "ratio" alone: keep = tokens after / before, removal = 1 - keep, fold = before / after.
+`fidelity(original, compressed)` measures one pair, `summarise(pairs)` many. All shares are in [0, 1]; what cannot be
+told is `None`. Three words for the size, never "ratio" alone: keep = tokens after / before, removal = 1 - keep, fold =
+before / after.
 """
 
-from context_bench.wire.fidelity.extracts import Fragments, fragments, line_order
-from context_bench.wire.fidelity.findings import Fidelity, LostAtom, NearMiss, Tally
-from context_bench.wire.fidelity.measuring import Text, fidelity
-from context_bench.wire.fidelity.pooling import Summary, summarise
-from context_bench.wire.fidelity.scripts import script_of, word_damage, words
+from context_bench.wire.fidelity.findings import Fidelity, Fragments, LostAtom, NearMiss, Tally, fragments, line_order
+from context_bench.wire.fidelity.measuring import Summary, Text, fidelity, script_of, summarise, word_damage, words
 
 __all__ = [
     "Fidelity",

@@ -1,10 +1,155 @@
-"""What there is to say about one pair of texts: tallies of atoms, the lost ones, the invented ones."""
+"""Findings on one pair of texts: counts of atoms, the lost and the invented ones, and the share taken from the
+original.
+
+Extracts are runs of tokens and whole lines that stand in the original as they are, and their order.
+"""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from context_bench.wire.fidelity.extracts import Fragments
+_TOKEN = re.compile(r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0e7f]|\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Extractiveness of a text, and the `lengths` of its runs of tokens that stand in the original too.
+
+    `coverage`: share of its tokens in such runs; `density`: mean length of the run a token stands in (Grusky et al.
+    2018); `fold` = tokens of the original per token. `None`: nothing to tell of, the text is empty.
+    """
+
+    coverage: float | None = None
+    density: float | None = None
+    fold: float | None = None
+    lengths: tuple[int, ...] = ()
+
+
+def fragments(original: str | Sequence[Any], compressed: str | Sequence[Any]) -> Fragments:
+    """Greedy longest runs of tokens that the compressed text shares with the original, from left to right. Linear in
+    both texts.
+
+    Texts are taken apart into words, punctuation marks and Chinese characters, in lower case; sequences are taken as
+    they are.
+    """
+    source = _TOKEN.findall(original.lower()) if isinstance(original, str) else list(original)
+    made = _TOKEN.findall(compressed.lower()) if isinstance(compressed, str) else list(compressed)
+    if not made:
+        return Fragments()
+    walk = _runs if len(source) * len(made) > _WALK_FROM else _runs_in_text
+    lengths = tuple(walk(source, made))
+    n = len(made)
+    return Fragments(sum(lengths) / n, sum(length * length for length in lengths) / n, len(source) / n, lengths)
+
+
+#: Product of lengths from which building an automaton is the faster way.
+_WALK_FROM = 4_000_000
+
+
+def _runs_in_text(source: list[Any], made: list[Any]) -> Iterator[int]:
+    """The same, with every token written as one character, so that looking for a run is a search in a string."""
+    letters = {token: chr(0x10000 + number) for number, token in enumerate(dict.fromkeys(source))}
+    text = "".join(map(letters.__getitem__, source))
+    other = "".join([letters.get(token, "\0") for token in made])
+    start = 0
+    while start < len(other):
+        if other[start] == "\0":
+            start += 1
+            continue
+        sure, step = 1, 2
+        while start + sure + step <= len(other) and other[start : start + sure + step] in text:
+            sure, step = sure + step, step * 2
+        least, most = sure, min(sure + step - 1, len(other) - start)
+        while least < most:
+            middle = (least + most + 1) // 2
+            if other[start : start + middle] in text:
+                least = middle
+            else:
+                most = middle - 1
+        yield least
+        start += least
+
+
+def _runs(source: list[Any], made: list[Any]) -> Iterator[int]:
+    """Lengths of the greedy runs, walked along a suffix automaton of the source."""
+    step = _automaton(source)
+    state = length = 0
+    for token in made:
+        following = step[state].get(token)
+        if following is None and length:
+            yield length
+            length = 0
+            following = step[0].get(token)
+        state = following or 0
+        length += following is not None
+    if length:
+        yield length
+
+
+def _automaton(source: list[Any]) -> list[dict[Any, int]]:
+    """Transitions of the smallest automaton that takes exactly the runs of `source`; state 0 is the start."""
+    step: list[dict[Any, int]] = [{}]
+    link, longest = [-1], [0]
+    last = 0
+    for token in source:
+        state = len(step)
+        step.append({})
+        link.append(0)
+        longest.append(longest[last] + 1)
+        at = last
+        while at >= 0 and token not in step[at]:
+            step[at][token] = state
+            at = link[at]
+        if at >= 0:
+            known = step[at][token]
+            if longest[at] + 1 == longest[known]:
+                link[state] = known
+            else:
+                copy = len(step)
+                step.append(dict(step[known]))
+                link.append(link[known])
+                longest.append(longest[at] + 1)
+                while at >= 0 and step[at].get(token) == known:
+                    step[at][token] = copy
+                    at = link[at]
+                link[known] = link[state] = copy
+        last = state
+    return step
+
+
+def line_order(original: str, compressed: str) -> tuple[float | None, float | None]:
+    """(verbatim_lines, order): share of the lines that are lines of the original, and Kendall's tau-b of where those
+    stand.
+    """
+    places: dict[str, deque[int]] = {}
+    for place, line in enumerate(original.splitlines()):
+        places.setdefault(line.strip(), deque()).append(place)
+    lines = [line for line in map(str.strip, compressed.splitlines()) if line]
+    matched = []
+    for line in lines:
+        if (held := places.get(line)) is not None:
+            matched.append(held.popleft() if len(held) > 1 else held[0])
+    return (len(matched) / len(lines) if lines else None), _kendall(matched)
+
+
+def _kendall(values: list[int]) -> float | None:
+    """Tau-b of `values` against their own order; `None` if fewer than two differ."""
+    n = len(values)
+    pairs = n * (n - 1) // 2
+    ties = sum(count * (count - 1) // 2 for count in Counter(values).values())
+    if pairs == ties:
+        return None
+    seen: list[int] = []
+    concordant = 0
+    for value in values:
+        concordant += bisect_left(seen, value)
+        insort(seen, value)
+    return float((2 * concordant - (pairs - ties)) / (pairs * (pairs - ties)) ** 0.5)
 
 
 @dataclass(slots=True)
@@ -60,7 +205,7 @@ class NearMiss:
 
 @dataclass(slots=True)
 class Fidelity:
-    """What happened to one text. `words`: script → (damaged, all); `fabricated`: kind → (made up, all)."""
+    """Findings on one text. `words`: script → (damaged, all); `fabricated`: kind → (made up, all)."""
 
     kinds: dict[str, Tally] = field(default_factory=dict)
     roles: dict[str, Tally] = field(default_factory=dict)

@@ -1,8 +1,9 @@
-"""What happened to a request on its way that shortening its text does not explain: roles, tool calls, parameters, marks, blocks, bytes.
+"""Changes to a request on its way that shortening its text does not explain: roles, tool calls, parameters, marks,
+blocks, bytes.
 
-A text that became shorter inside a tool result, a document or an earlier message is compression, and so is an earlier turn that is gone
-as a whole. A field that is null says as much as none. A violation changes what the model is asked, what the provider accepts, or what it
-bills. Nothing here does I/O.
+A text that became shorter inside a tool result, a document or an earlier message is compression, and so is an earlier
+turn that is gone as a whole. A field that is null says as much as none. A violation changes what the model is asked,
+what the provider accepts, or what it bills. Nothing here does I/O.
 
 | kind | what was done |
 | --- | --- |
@@ -33,23 +34,30 @@ bills. Nothing here does I/O.
 | `silent_truncation` | the provider billed fewer tokens than it was sent |
 | `after_done` | the reply's stream went on after its last event, which the provider's own did not |
 
-`tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`, `tool_removed` and
-`tool_meaning_changed`.
+`tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`,
+`tool_removed` and `tool_meaning_changed`.
 """
 
-from context_bench.wire.violations.arriving import closest, ended_twice, repeated_requests, silent_truncation
-from context_bench.wire.violations.comparing import compare_requests, reserialised, wire_violations
-from context_bench.wire.violations.kinds import (
+from context_bench.wire.violations.comparing import (
+    closest,
+    compare_requests,
+    ended_twice,
+    repeated_requests,
+    reserialised,
+    silent_truncation,
+    wire_violations,
+)
+from context_bench.wire.violations.parts import (
     KINDS,
     NOTES,
     Violation,
     by_kind,
     count_tools,
+    names_of,
     phrase,
     tools_of,
     total,
 )
-from context_bench.wire.violations.tools import names_of
 
 __all__ = [
     "KINDS",

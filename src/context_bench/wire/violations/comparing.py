@@ -1,26 +1,211 @@
-"""A request as it was sent against the one that arrived."""
+"""A request as it was sent against the one that arrived.
+
+Compares roles, order and the question; marks of prompt caching; fields of the body and the headers that change their
+meaning. Also several requests that arrived for one that was sent, and their bill.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.jsontext import load_json, without_nulls
-from context_bench.core.keys import canonical_json
-from context_bench.wire.alignment import align
+from context_bench.core.keys import canonical_json, hash_text
 from context_bench.wire.conversation import tool_calls_of
-from context_bench.wire.request import Part, WireMessage, WireRequest
-from context_bench.wire.violations.blocks import reasoning_losses, server_tool_changes, thinking_changes
-from context_bench.wire.violations.kinds import Violation
-from context_bench.wire.violations.marks import mark_changes
-from context_bench.wire.violations.media import media_changes
-from context_bench.wire.violations.messages import order_changes, question_changes, role_changes
-from context_bench.wire.violations.parameters import header_changes, parameter_changes
-from context_bench.wire.violations.tools import argument_changes, broken_tool_pairs, schema_changes
+from context_bench.wire.request import SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest, align, question_of, stated
+from context_bench.wire.violations.parts import (
+    Violation,
+    argument_changes,
+    broken_tool_pairs,
+    last_user,
+    media_changes,
+    reasoning_losses,
+    schema_changes,
+    server_tool_changes,
+    thinking_changes,
+)
+
+
+def mark_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Changes of cache marks: the places where the prefix may be cached, and the times. A mark stands on a message's
+    last part or on one counted from its start.
+    """
+    back = {j: i for i, j in pairs.items()}
+    before = dict(_marks_of(sent, {i: i for i in range(len(sent.messages))}))
+    after = dict(_marks_of(received, back))
+    for place in before.keys() & after.keys():
+        if before[place] != after[place]:
+            yield Violation("cache_control_ttl_changed", f"{_where(place)}: {before[place]} → {after[place]}", _index(place))
+    lost, added = sorted(before.keys() - after.keys(), key=str), sorted(after.keys() - before.keys(), key=str)
+    for place, other in zip(lost, added, strict=False):
+        yield Violation("cache_control_moved", f"from {_where(place)} to {_where(other)}", _index(place))
+    for place in lost[len(added) :]:
+        yield Violation("cache_control_lost", _where(place), _index(place))
+    for place in added[len(lost) :]:
+        yield Violation("cache_control_added", _where(place), _index(place))
+
+
+_Place = tuple[str, Any, Any]
+
+
+def _marks_of(request: WireRequest, back: Pairs) -> Iterator[tuple[_Place, str]]:
+    if request.params.get("cache_control"):
+        yield ("request", 0, 0), _lifetime(request.params["cache_control"])
+    for tool in request.tools:
+        if isinstance(tool, Mapping) and tool.get("cache_control"):
+            yield ("tool", str(tool.get("name") or tool.get("type")), 0), _lifetime(tool["cache_control"])
+    for j, message in enumerate(request.messages):
+        for place, part in enumerate(message.parts):
+            if part.cache_control:
+                step = "last" if place == len(message.parts) - 1 else place
+                yield ("message", back[j], step) if j in back else ("new message", j, step), _lifetime(part.cache_control)
+
+
+def _lifetime(mark: Any) -> str:
+    ttl = mark.get("ttl") if isinstance(mark, Mapping) else None
+    return str(ttl or "5m")  # what a mark without one means
+
+
+def _where(place: _Place) -> str:
+    what, which, step = place
+    if what == "tool":
+        return f"tool {which}"
+    if what == "request":
+        return "the whole request"
+    return f"{what} {which + 1}, {'its last part' if step == 'last' else f'part {step + 1}'}"
+
+
+def _index(place: _Place) -> int | None:
+    return place[1] if place[0] == "message" else None
+
+
+def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Messages that arrive as said by another, and instructions that are gone or stand elsewhere."""
+    for i, j in pairs.items():
+        before, after = sent.messages[i].role, received.messages[j].role
+        if before == after or (before in SYSTEM_ROLES and after in SYSTEM_ROLES):
+            continue
+        kind = "system_role_lost" if before in SYSTEM_ROLES else "assistant_role_changed" if before == "assistant" else "role_changed"
+        yield Violation(kind, f"message {i + 1}: {before} → {after}", i)
+    kept = [message for message in received.messages if message.role in SYSTEM_ROLES]
+    for i, message in enumerate(sent.messages):
+        if message.role in SYSTEM_ROLES and i not in pairs and message.text and not _told_by(kept, message.text):
+            elsewhere = next((m.role for m in received.messages if message.text in m.text), None)
+            if elsewhere:
+                yield Violation("system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i)
+            elif not kept:
+                yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
+
+
+def _told_by(messages: Iterable[WireMessage], text: str) -> bool:
+    return any(text in message.text for message in messages)
+
+
+def order_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Messages that arrived in the place of others."""
+    taken = set(pairs.values())
+    left = {j: message for j, message in enumerate(received.messages) if j not in taken}
+    for i, message in enumerate(sent.messages):
+        if i in pairs and _same(message, received.messages[pairs[i]]):
+            continue
+        moved = next((j for j, other in left.items() if _same(message, other)), None)
+        if moved is None and i in pairs:  # two messages of one role in each other's place are paired by their places
+            swapped = (j for k, j in pairs.items() if k != i and not _same(sent.messages[k], received.messages[j]))
+            moved = next((j for j in swapped if _same(message, received.messages[j])), None)
+        if moved is not None:
+            left.pop(moved, None)
+            yield Violation("order_changed", f"message {i + 1} arrived as message {moved + 1}", i)
+
+
+def _same(a: WireMessage, b: WireMessage) -> bool:
+    if a.role != b.role or a.tool_call_id != b.tool_call_id:
+        return False
+    said = bool(a.text or a.tool_calls)
+    return said and a.text == b.text and [c.get("id") for c in a.tool_calls] == [c.get("id") for c in b.tool_calls]
+
+
+def question_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """The last user message: still there, still the last, still ending in the question."""
+    last = last_user(sent)
+    if last is None or not (question := question_of(sent.messages[last].text)):
+        return
+    arrived = received.messages[pairs[last]] if last in pairs else None
+    if arrived is None:
+        if not any(message.text.rstrip().endswith(question) for message in received.messages if message.role == "user"):
+            yield Violation("last_user_changed", "the last user message is gone", last)
+    elif not arrived.text.rstrip().endswith(question):
+        yield Violation("last_user_changed", "the question is not the one that was asked", last)
+    elif (ends := last_user(received)) is not None and ends > pairs[last] and received.messages[ends].role == sent.messages[last].role:
+        yield Violation("last_user_changed", "another user message stands behind the last one", last)
+
+
+#: Parameters that have a kind of their own.
+_TOLD_APART = frozenset(
+    {"tool_choice", "response_format", "text", "output_format", "output_config", "thinking", "previous_response_id", "cache_control"}
+)
+
+
+def parameter_changes(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
+    """Settings that are added, gone or mean something else."""
+    a, b = stated(sent.params), stated(received.params)
+    if _choice(a, sent) != _choice(b, received):
+        yield Violation("tool_choice_changed", _change("tool_choice", a, b))
+    for name in ("response_format", "output_format", "output_config", "text"):
+        if canonical_json(a.get(name)) != canonical_json(b.get(name)):
+            yield Violation("response_format_changed", _change(name, a, b))
+    if canonical_json(a.get("thinking")) != canonical_json(b.get("thinking")):
+        yield Violation("thinking_changed", _change("thinking", a, b))
+    if a.get("previous_response_id") != b.get("previous_response_id"):
+        yield Violation("previous_response_id_changed", _change("previous_response_id", a, b))
+    if sent.model != received.model:
+        yield Violation("params_changed", "another model")
+    if sent.stream != received.stream:
+        yield Violation("params_changed", f"stream {sent.stream} → {received.stream}")
+    for name in sorted((a.keys() | b.keys()) - _TOLD_APART):
+        if name not in a or name not in b or canonical_json(a[name]) != canonical_json(b[name]):
+            yield Violation("params_changed", _change(name, a, b))
+
+
+def _change(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    return f"{name} {'was added' if name not in a else 'is gone' if name not in b else 'has another value'}"
+
+
+def _choice(params: Mapping[str, Any], request: WireRequest) -> str:
+    """Effective `tool_choice`: left out, it is `auto` where there are tools and `none` where there are none."""
+    given = params.get("tool_choice")
+    if given is None:
+        given = "auto" if request.tools else "none"
+    if isinstance(given, Mapping) and given.keys() == {"type"}:
+        given = given["type"]
+    return canonical_json(given)
+
+
+def header_changes(sent: Mapping[str, str], received: Mapping[str, str]) -> Iterator[Violation]:
+    """Beta features and API versions that were asked for and did not arrive."""
+    before, after = _lower(sent), _lower(received)
+    for name in ("anthropic-beta", "openai-beta"):
+        lost = sorted(_items(before.get(name)) - _items(after.get(name)))
+        if lost:
+            yield Violation("beta_header_lost", f"{name}: {', '.join(lost)}")
+    if "anthropic-version" in before and before["anthropic-version"] != after.get("anthropic-version"):
+        yield Violation("beta_header_lost", "anthropic-version is another or gone")
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    """By lower-case name; a header that stands there more than once is one list."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        key = name.lower()
+        found[key] = f"{found[key]},{value}" if key in found else value
+    return found
+
+
+def _items(value: str | None) -> set[str]:
+    return {item.strip() for item in (value or "").split(",") if item.strip()}
 
 
 def wire_violations(sent: Sequence[Mapping[str, Any]], received: Sequence[Mapping[str, Any]]) -> list[Violation]:
-    """What was done to a list of OpenAI chat messages, apart from shortening texts. `[]`: nothing."""
+    """Violations in a list of OpenAI chat messages, apart from shortening texts. `[]`: nothing."""
     return compare_requests(WireRequest("openai-chat", None, _read(sent)), WireRequest("openai-chat", None, _read(received)))
 
 
@@ -33,7 +218,9 @@ def compare_requests(
     sent_raw: bytes | None = None,
     received_raw: bytes | None = None,
 ) -> list[Violation]:
-    """What was done to a request, apart from shortening texts. Headers and raw bodies are compared where both sides are given."""
+    """Violations of a request, apart from shortening texts. Headers and raw bodies are compared where both sides are
+    given.
+    """
     pairs = align(sent.messages, received.messages)
     found = [*role_changes(sent, received, pairs), *order_changes(sent, received, pairs), *question_changes(sent, received, pairs)]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
@@ -51,7 +238,7 @@ def compare_requests(
 
 
 def reserialised(sent: bytes, received: bytes) -> bool:
-    """Whether two bodies say the same and are not the same bytes; a null field says as much as none."""
+    """True if two bodies say the same and are not the same bytes; a null field says as much as none."""
     if sent == received:
         return False
     try:
@@ -84,3 +271,58 @@ def _parts(raw: Mapping[str, Any]) -> list[Part]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def closest(sent: WireRequest, received: Sequence[WireRequest]) -> int:
+    """Place of the request sent among those that arrived, some a proxy's own: most of its texts, then most messages,
+    then the last.
+    """
+    texts = {message.text for message in sent.messages}
+    likeness = [(sum(message.text in texts for message in one.messages), len(one.messages)) for one in received]
+    return max(range(len(received)), key=lambda place: (*likeness[place], place))
+
+
+def repeated_requests(received: Sequence[tuple[bytes, int | None]]) -> list[Violation]:
+    """Repeats of one request of the client: (body, the provider's status) in order of arrival.
+
+    `retry` after a failed attempt (429, 5xx, no answer), else `duplicate`. Bodies that mean something else are calls of
+    the proxy's own.
+    """
+    found: list[Violation] = []
+    earlier: dict[str, int | None] = {}
+    for place, (body, status) in enumerate(received):
+        key = _meaning(body)
+        if key in earlier:
+            before = earlier[key]
+            failed = before is None or before == 429 or before >= 500
+            kind, why = ("retry", f"after status {before}") if failed else ("duplicate", f"although it had been answered with {before}")
+            found.append(Violation(kind, f"sent again {why}", place))
+        earlier[key] = status
+    return found
+
+
+def _meaning(body: bytes) -> str:
+    try:
+        return canonical_json(without_nulls(load_json(body)))
+    except ValueError:
+        return hash_text(body.decode("utf-8", "replace"))
+
+
+_TRUNCATED_BELOW = 0.8  # decision 17
+
+
+def silent_truncation(billed: int | None, counted: int, *, exact: bool) -> Violation | None:
+    """The violation if the provider billed clearly fewer prompt tokens than an exact count of what it was sent."""
+    if not exact or billed is None or billed >= _TRUNCATED_BELOW * counted:
+        return None
+    return Violation("silent_truncation", f"{billed:,} prompt tokens were billed of {counted:,} that were sent")
+
+
+def ended_twice(told: Mapping[str, Any], provider: Mapping[str, Any]) -> Violation | None:
+    """The violation if a stream went on after its end where the provider's own did not, by what two taps noted of the
+    reply.
+    """
+    after = told.get("after_done")
+    if not isinstance(after, Mapping) or provider.get("after_done"):
+        return None
+    return Violation("after_done", f"{after.get('events', 0):,} more events after the stream's last one")

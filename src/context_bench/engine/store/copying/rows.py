@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
 
-from context_bench.core.grouping import by_count, by_size
+from context_bench.core.iterables import by_count, by_size
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import PACKED, insert
 from context_bench.engine.store.encoding import Damaged, sound, sound_body

@@ -1,0 +1,189 @@
+"""Facts that metrics and summaries read from rows and set-ups beyond their fields. `None`: not measured.
+
+Set-ups of groups: the attempt that holds, and totals over every attempt, since each was paid for once. Also the scores
+that depend on the order of hits, and the memories whose order of hits means nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from context_bench.core.families import families_of
+from context_bench.core.iterables import by_count
+from context_bench.core.numbers import real
+from context_bench.core.records import EvalRow, SetupRecord
+from context_bench.core.roles import roles_in
+
+#: Names of facts in `EvalRow.usage`, the first that is a number counts.
+COMPLETION, COST, TTFT = ("output_tokens", "completion_tokens"), ("cost", "cost_usd"), ("ttft",)
+#: Rows that are looked at together: what is done once for all of them costs nothing, and they take no room.
+TOGETHER = 128
+
+
+def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:
+    """Rows in their order, a hundred or so at a time."""
+    return by_count(rows, TOGETHER)
+
+
+def first(facts: dict[str, Any], *names: str) -> float | None:
+    """The first of these that is a number."""
+    for name in names:
+        if (found := real(facts.get(name))) is not None:
+            return found
+    return None
+
+
+def completion_tokens(row: EvalRow) -> float | None:
+    """Tokens of the reply, as billed."""
+    return first(row.usage, *COMPLETION)
+
+
+def cost_usd(row: EvalRow) -> float | None:
+    """US dollars of all attempts of the row, judges not included."""
+    return first(row.usage, *COST)
+
+
+def ttft(row: EvalRow) -> float | None:
+    """Seconds to the first token of a streamed reply."""
+    return first(row.usage, *TTFT)
+
+
+def latency(row: EvalRow) -> float | None:
+    """Seconds until the reply; `None` for failed rows: how long a failure took is no latency."""
+    return None if row.failed else real(row.latency)
+
+
+def score(row: EvalRow, name: str) -> float | None:
+    """The score of that name."""
+    return real(row.scores.get(name))
+
+
+def qa_type(row: EvalRow) -> str:
+    """Kind of the row's question, as its dataset names it."""
+    kind = row.metadata.get("qa_type")
+    return "unknown" if kind is None or kind == "" else str(kind)
+
+
+def ordered(values: Sequence[float]) -> Sequence[float]:
+    """The values sorted; of many as an array too, since a list of a million numbers takes 40 MB."""
+    if len(values) < 50_000:
+        return sorted(values)
+    import numpy as np
+
+    found = array("d", values)
+    np.frombuffer(found).sort()
+    return found
+
+
+def attributed(wire: dict[str, Any]) -> dict[str, Any]:
+    """A system's sums of what the tap saw, without "0 calls" where none could be attributed to it although some belong
+    to nobody.
+    """
+    if not wire.get("unmatched") or wire.get("calls") != 0:
+        return wire
+    return {name: value for name, value in wire.items() if name not in ("calls", "calls_per_request", "extra_calls", "other_calls")}
+
+
+class RowTally(Protocol):
+    """A metric half-way through its rows."""
+
+    def add(self, row: EvalRow) -> None:
+        """Take one row in."""
+
+    def result(self) -> dict[str, float]:
+        """The metric's numbers for the rows so far."""
+
+
+def tallied(tally: RowTally, rows: Iterable[EvalRow]) -> dict[str, float]:
+    """The result of a tally that has seen all `rows`."""
+    for row in rows:
+        tally.add(row)
+    return tally.result()
+
+
+def _place(record: SetupRecord) -> tuple[str, int, str | int]:
+    """Key of a group in a trial of a system; a group without a name is known by its number."""
+    return record.system, record.trial, record.number if record.group is None else record.group
+
+
+def standing(records: Iterable[SetupRecord]) -> list[SetupRecord]:
+    """The last attempt at each group: the one that its rows speak of."""
+    last: dict[tuple[str, int, str | int], SetupRecord] = {}
+    for record in records:
+        known = last.get(_place(record))
+        if known is None or record.attempt >= known.attempt:
+            last[_place(record)] = record
+    return list(last.values())
+
+
+def totals(records: Sequence[SetupRecord]) -> dict[str, float]:
+    """One system's set-ups under the names of the summary; empty without any.
+
+    `groups`, `setups_failed` (groups whose last attempt failed), `setup_seconds`, `setup_calls`, `setup_input_tokens`,
+    `setup_output_tokens`, `setup_cost` (US dollars). What nobody told is absent.
+    """
+    if not records:
+        return {}
+    last = standing(records)
+    told = {
+        "setup_seconds": [record.seconds for record in records],
+        "setup_input_tokens": [record.usage.get("input_tokens") for record in records],
+        "setup_output_tokens": [record.usage.get("output_tokens") for record in records],
+        "setup_cost": [record.cost for record in records],
+    }
+    sums = {name: float(sum(known)) for name, values in told.items() if (known := [value for value in values if value is not None])}
+    return {
+        "groups": float(len(last)),
+        "setups_failed": float(sum(record.error is not None for record in last)),
+        "setup_calls": float(sum(record.calls for record in records)),
+        **sums,
+    }
+
+
+def set_up_again(records: Sequence[SetupRecord]) -> int:
+    """Groups that took more than one attempt."""
+    return len({_place(record) for record in records if record.attempt > 1})
+
+
+def note(records: Sequence[SetupRecord]) -> str | None:
+    """The sentence a report must show where groups were set up more than once."""
+    again = set_up_again(records)
+    if not again:
+        return None
+    known = (
+        "what every attempt cost is counted"
+        if all(record.seconds is not None for record in records)
+        else ("what every attempt cost is counted, but for those that never ended, of which it is not known")
+    )
+    return f"{again:,} group{'s were' if again > 1 else ' was'} set up again after an interruption or a failure; {known}."
+
+
+_OF_RANK = re.compile(
+    r"(?:session_)?(?:hit|recall|all|ndcg|precision|precision_of_returned)_at_\d+(?:_tokens)?|(?:session_)?mrr|map"
+    r"|current_at_1|as_of_at_1|current_above_stale|stale_over_current|stale_in_top_k"
+)
+
+
+def of_rank(name: str | None) -> bool:
+    """True if a score depends on which hits come first."""
+    return name is not None and _OF_RANK.fullmatch(name) is not None
+
+
+def unranked(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> frozenset[str]:
+    """The arms whose hits have no order: the whole conversation and the oracle, in a run of memories. `systems`: as in
+    `roles_in`.
+    """
+    kinds = {kind for family in families_of(manifest) for kind in family.in_order}
+    if not kinds:
+        return frozenset()
+    return frozenset(name for name, own in roles_in(manifest, systems).items() if own.kind in kinds)
+
+
+def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
+    """The rows without scores of the order of hits."""
+    for row in rows:
+        yield replace(row, scores={name: value for name, value in row.scores.items() if not of_rank(name)})

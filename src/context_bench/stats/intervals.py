@@ -1,0 +1,313 @@
+"""Score intervals and tests for means in a range and for 0/1 outcomes. They need no resampling and never have width 0.
+
+Wilson's interval, McNemar's test, Tango's interval and test for paired outcomes, and their common form for any values
+in a range. The deciding variance is the one under the hypothesis, not the observed one. Of all distributions on the
+range whose mean is the hypothesised one, take the likeliest given the values seen (empirical likelihood, with the ends
+of the range allowed mass of their own). For 0/1 values this *is* Wilson's interval, for paired differences in {−1, 0,
+1} it *is* Tango's. Forty times "no difference" does not prove that there is none: the unseen end of the scale keeps the
+mass that the hypothesis requires.
+
+`guarded` values are differences that somebody will call "no loss" by. Losses that were not seen could make that wrong.
+So the correlation within clusters is drawn towards its prior by the clusters that show a loss, never downwards. The
+one-sided claim is moved by `SLACK` of one pair, which keeps the exact error of Tango's test at the margin below 6 %
+(`docs/decisions/0003`).
+
+`Scored` and `estimate` apply them to the rows of a run: one value a question, clusters drawn whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from context_bench.core.records import Estimate, EvalRow
+from context_bench.core.rows import qa_type, score
+from context_bench.stats.distributions import quantile, root, upper_tail
+from context_bench.stats.means import MIN_CLUSTERS, Design, codes_of, design
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SLACK = 0.07  # of a pair; without it the error is up to 6.8 % where nothing but losses can happen (n = 133 … 139 at 2 points)
+_NEAR = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Values in [`low`, `high`], gathered by value, with the design of their clusters. Made by `bounded`.
+
+    `guard`: of guarded values, the design that claims about their lower side go by.
+    """
+
+    points: Any
+    weights: Any
+    mean: float
+    low: float
+    high: float
+    design: Design
+    guard: Design | None = None
+
+    @property
+    def variance(self) -> float:
+        """Observed variance (n − 1 in the denominator)."""
+        n = self.design.n
+        return float((self.weights * (self.points - self.mean) ** 2).sum()) * n / (n - 1) if n > 1 else 0.0
+
+    def flipped(self) -> Bounded:
+        """The mirror image: what was low is high."""
+        return Bounded(-self.points, self.weights, -self.mean, -self.high, -self.low, self.design)
+
+    def score(self, null: float, *, slack: float = 0.0) -> float:
+        """Distance of the mean above `null` in standard errors, as they would be if the mean were `null` (below the
+        mean seen).
+
+        `slack`: share of one value's half range by which the mean is taken to be nearer.
+        """
+        variance = self._variance_under(null)
+        excess = max(0.0, self.mean - null - slack * (self.high - self.low) / 2 / self.design.n)
+        if variance <= 0:
+            return math.inf if excess > _NEAR else 0.0
+        return excess / math.sqrt(variance * (self.guard or self.design).effect / self.design.n)
+
+    @property
+    def _slack(self) -> float:
+        return SLACK if self.guard else 0.0
+
+    def p_above(self, null: float) -> float:
+        """One-sided p of H0: the true mean is `null` or less."""
+        if null < self.low:
+            return 0.0
+        if null >= self.mean:
+            return 1 - upper_tail(self.flipped().score(-null), self.design.df) if null < self.high else 1.0
+        return upper_tail(self.score(null, slack=self._slack), self.design.df)
+
+    def p_below(self, null: float) -> float:
+        """One-sided p of H0: the true mean is `null` or more."""
+        return self.flipped().p_above(-null)
+
+    def lower_bound(self, confidence: float) -> float:
+        """One-sided lower bound of the mean: the smallest hypothesis that is not refused."""
+        return self._lowest(confidence, self._slack)
+
+    def _lowest(self, confidence: float, slack: float) -> float:
+        limit = quantile(confidence, self.design.df)
+        outermost = self.low + _NEAR * (self.high - self.low)
+        if self.mean <= outermost or self.score(outermost, slack=slack) <= limit:
+            return self.low
+        return float(root(lambda null: min(self.score(null, slack=slack), 1e6) - limit, outermost, self.mean, xtol=1e-10))
+
+    def upper_bound(self, confidence: float) -> float:
+        """One-sided upper bound of the mean."""
+        return -self.flipped().lower_bound(confidence)
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Two-sided interval of the mean (of guarded values: without the slack, so that without clusters it is the
+        published interval).
+        """
+        side = 0.5 + confidence / 2
+        return self._lowest(side, 0.0), self.upper_bound(side)
+
+    def _variance_under(self, null: float) -> float:
+        """Variance of the likeliest distribution with mean `null` ≤ mean: values are weighted 1 / (1 + tilt · (value −
+        null)).
+        """
+        away = self.points - null
+        reach = null - self.low
+        if reach <= 0:
+            return 0.0
+        most = 1 / reach
+        tilt = self._tilt(away, most)
+        share = self.weights / (1 + tilt * away)
+        missing = max(0.0, 1 - float(share.sum())) if tilt >= most * (1 - _NEAR) else 0.0
+        return float((share * away**2).sum()) + missing * reach**2
+
+    def _tilt(self, away: NDArray[Any], most: float) -> float:
+        """The tilt that moves the mean to the hypothesis, or `most`, at which the low end of the range begins to take
+        mass.
+        """
+
+        def pull(tilt: float) -> float:
+            return float((self.weights * away / (1 + tilt * away)).sum())
+
+        inside = most * (1 - _NEAR)
+        if pull(0.0) <= 0:
+            return 0.0
+        return most if pull(inside) >= 0 else float(root(pull, 0.0, inside, xtol=1e-12, rtol=1e-10))
+
+
+def bounded(
+    values: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    *,
+    low: float,
+    high: float,
+    guarded: bool = False,
+) -> Bounded:
+    """Gather `values`, all within [`low`, `high`], for intervals and tests of their mean.
+
+    `guarded`: they are differences system − baseline, and a claim that the system loses no more than something may be
+    made of them.
+    """
+    import numpy as np
+
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1 or not len(array) or not np.isfinite(array).all() or array.min() < low - _NEAR or array.max() > high + _NEAR:
+        raise ValueError(f"expected at least one value, all within [{low}, {high}]")
+    points, counts = np.unique(array, return_counts=True)
+    codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
+    telling = array != points[int(counts.argmax())]
+    guard = design(array, codes, array < 0, guarded=True) if guarded else None
+    return Bounded(points, counts / len(array), float(array.mean()), low, high, design(array, codes, telling), guard)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number between two bounds; `confidence` is two-sided."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+def wilson(k: float, n: float, confidence: float = 0.95, *, df: float = math.inf) -> Interval:
+    """Wilson's score interval of k successes in n; for clustered values give effective counts (k/n kept) and `df`."""
+    if not n > 0 or not 0 <= k <= n:
+        raise ValueError(f"{k} successes of {n} is not a share; expected 0 ≤ k ≤ n and n > 0")
+    z = quantile(0.5 + confidence / 2, df)
+    share, shrink = k / n, 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / shrink
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
+    return Interval(share, 0.0 if k == 0 else max(0.0, middle - half), 1.0 if k == n else min(1.0, middle + half), confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """McNemar's test of b against c discordant pairs: exact binomial below 25, else χ² with continuity correction."""
+
+    p: float
+    exact: bool
+    discordant: int
+
+
+def mcnemar(b: int, c: int) -> McNemar:
+    """Is one direction of change more frequent than the other? Two-sided p; 1.0 without a discordant pair."""
+    from scipy.stats import binom, chi2
+
+    if min(b, c) < 0:
+        raise ValueError(f"discordant pairs cannot be negative: b={b}, c={c}")
+    total = b + c
+    if total == 0:
+        return McNemar(1.0, True, 0)
+    if total < 25:
+        return McNemar(min(1.0, 2 * float(binom.cdf(min(b, c), total, 0.5))), True, total)
+    return McNemar(float(chi2.sf((abs(b - c) - 1) ** 2 / total, 1)), False, total)
+
+
+def tango_score(b: float, c: float, n: float, difference: float) -> float:
+    """Tango's score statistic (Stat. Med. 1998) of H0: P(only first right) − P(only second right) = `difference`.
+
+    `b` pairs only the first got right, `c` only the second, of `n`. The variance is the one under H0, so that it is not
+    0 when nothing differs.
+    """
+    if min(b, c) < 0 or b + c > n * (1 + 1e-9) or n <= 0:
+        raise ValueError(f"b={b} and c={c} are not discordant pairs of n={n}")
+    two_a = 4 * n
+    mid = -b - c + (2 * n - b + c) * difference
+    last = -c * difference * (1 - difference)
+    lost = (math.sqrt(max(0.0, mid * mid - 2 * two_a * last)) - mid) / two_a
+    variance = n * (2 * lost + difference * (1 - difference))
+    excess = b - c - n * difference
+    if variance <= 1e-12 * n:
+        return 0.0 if abs(excess) < 1e-9 * n else math.copysign(math.inf, excess)
+    return excess / math.sqrt(variance)
+
+
+def tango_test(b: float, c: float, n: float, difference: float, *, effect: float = 1.0, df: float = math.inf) -> float:
+    """One-sided p of H0: true difference ≤ `difference` (small p: the first is better than that).
+
+    For the other side swap `b` and `c` and the sign. `effect`: design effect of the clusters.
+    """
+    return upper_tail(tango_score(b, c, n, difference) / math.sqrt(effect), df)
+
+
+def tango(b: float, c: float, n: float, confidence: float = 0.95, *, effect: float = 1.0, df: float = math.inf) -> Interval:
+    """Tango's score interval of the paired difference (b − c) / n; never of width 0.
+
+    All differences that the score test does not refuse.
+    """
+    limit = quantile(0.5 + confidence / 2, df) * math.sqrt(effect)
+    value = (b - c) / n
+    return Interval(value, _edge(b, c, n, value, -1.0, limit), -_edge(c, b, n, -value, -1.0, limit), confidence)
+
+
+def _edge(b: float, c: float, n: float, inside: float, outside: float, limit: float) -> float:
+    """The point between a difference that is accepted and the end of the scale where the score passes `limit`."""
+    if tango_score(b, c, n, outside + 1e-12) <= limit:
+        return outside
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        if tango_score(b, c, n, middle) <= limit:
+            inside = middle
+        else:
+            outside = middle
+    return outside
+
+
+@dataclass(slots=True)
+class Scored:
+    """One score of every question of a system, trials averaged; the haystack is the unit that is drawn."""
+
+    sums: dict[Hashable, tuple[float, int]] = field(default_factory=dict)
+    clusters: dict[Hashable, Hashable] = field(default_factory=dict)
+    kinds: dict[Hashable, str] = field(default_factory=dict)
+
+    def add(self, row: EvalRow, value: float) -> None:
+        """Take in the value of one row."""
+        key = (row.dataset, str(row.example_id))
+        total, n = self.sums.get(key, (0.0, 0))
+        self.sums[key] = total + value, n + 1
+        label = row.cluster if row.cluster is not None else row.group
+        self.clusters[key] = (row.dataset, label) if label is not None else key
+        self.kinds[key] = qa_type(row)
+
+    @property
+    def values(self) -> dict[Hashable, float]:
+        """Question → mean over its trials."""
+        return {key: total / n for key, (total, n) in self.sums.items()}
+
+    def mean(self, kind: str | None = None) -> Estimate | None:
+        """The mean, over questions of one `kind` if given."""
+        chosen = {key: value for key, value in self.values.items() if kind is None or self.kinds[key] == kind}
+        return estimate(list(chosen.values()), [self.clusters[key] for key in chosen]) if chosen else None
+
+    def against(self, other: Scored) -> Estimate | None:
+        """Mean paired difference self − other over the questions that both have; `None` without any."""
+        mine, theirs = self.values, other.values
+        both = [key for key in mine if key in theirs]
+        if not both:
+            return None
+        return estimate([mine[key] - theirs[key] for key in both], [self.clusters[key] for key in both], low=-1.0)
+
+
+def scored(rows: Iterable[EvalRow], names: Sequence[str]) -> dict[str, Scored]:
+    """The named scores of a system's rows; those that no row has are absent."""
+    found: dict[str, Scored] = {}
+    for row in rows:
+        for name in names:
+            if (value := score(row, name)) is not None:
+                found.setdefault(name, Scored()).add(row, value)
+    return found
+
+
+def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, low: float = 0.0, high: float = 1.0) -> Estimate:
+    """Mean of values in [`low`, `high`] with its score interval; without one if there are fewer than 6 clusters or
+    values lie outside.
+    """
+    known = Estimate(math.fsum(values) / len(values), n=len(values), clusters=len(set(clusters)))
+    if known.clusters >= MIN_CLUSTERS and min(values) >= low and max(values) <= high:
+        known.low, known.high = bounded(values, clusters, low=low, high=high).interval()
+        known.method = "score interval" + (", clustered" if known.clusters < known.n else "")
+    return known
