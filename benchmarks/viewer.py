@@ -25,9 +25,9 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
 from context_bench.engine.plan import Outcome, Score, Unit, planned_arms, planned_evaluators
-from context_bench.engine.secrets import secrets_of
+from context_bench.engine.redaction import secrets_of
+from context_bench.engine.store.run_writer import ExampleRow, Writer
 from context_bench.engine.store.store import DONE
-from context_bench.engine.store.writing import ExampleRow, Writer
 
 CHUNK = 2_000
 

@@ -49,14 +49,15 @@ from context_bench.memory.datasets import FILES, dates, haystacks, load_memory, 
 from context_bench.memory.systems import _description, _exports, http, mcp
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
-from context_bench.sandbox import placing, results
+from context_bench.sandbox import verification as results
+from context_bench.sandbox import workspace_files as placing
 from context_bench.session import options
 from context_bench.shell import repo
 from context_bench.systems import splice
 from context_bench.tap import masking, matching
-from context_bench.tap.joining import Joining
-from context_bench.tap.records import SOCKET, Exchange
-from context_bench.tap.talk import Talk
+from context_bench.tap.forwarded import SOCKET, Exchange
+from context_bench.tap.prefix import Joining
+from context_bench.tap.websocket import Talk
 from context_bench.traces import editloc, symbols
 from context_bench.traces import gold_files as gold
 from context_bench.transcripts import read, trace

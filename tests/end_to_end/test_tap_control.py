@@ -24,9 +24,9 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
-from context_bench.tap.journal import record_file
+from context_bench.tap.control_api import record_file
 from context_bench.tap.matching import Window
-from context_bench.tap.shelf import Shelf
+from context_bench.tap.record_writer import Shelf
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}

@@ -10,9 +10,9 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.engine import open_store
 from context_bench.engine.store import schema
-from context_bench.engine.store.damage import packed_columns
 from context_bench.engine.store.encoding import pack
 from context_bench.engine.store.reading import export
+from context_bench.engine.store.store import packed_columns
 
 FLIPS = 100  # of each kind
 _SYSTEMS = """

@@ -35,14 +35,14 @@ from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
+from context_bench.tap.forwarded import POLICIES, SOCKET, Exchange, Scribe
 from context_bench.tap.matching import UNMATCHED
 from context_bench.tap.pairing import Seen
-from context_bench.tap.reading import Work
-from context_bench.tap.records import POLICIES, SOCKET, Exchange, Scribe
-from context_bench.tap.talk import Talk
+from context_bench.tap.record_writer import Work
+from context_bench.tap.websocket import Talk
 from context_bench.traffic.sections import watch as watching
-from context_bench.traffic.watch.arms import Event
 from context_bench.traffic.watch.measure import Measure
+from context_bench.traffic.watch.paired_taps import Event
 from context_bench.wire.apis.read import StreamReader, parse_request
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn
@@ -332,7 +332,7 @@ def session(messages: int) -> bytes:
 async def test_what_is_read_in_another_process_is_read_alike(monkeypatch):
     found = []
     for large in (2**19, 2**40):
-        monkeypatch.setattr("context_bench.tap.reading._LARGE", large)
+        monkeypatch.setattr("context_bench.tap.record_writer._LARGE", large)
         turns: list = []
 
         async def keep(kept: list, turns: list = turns) -> None:
@@ -429,10 +429,10 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
 @pytest.mark.parametrize(
     ("where", "error"),
     [
-        ("context_bench.tap.records.Scribe.write", Panic),
-        ("context_bench.tap.reading.packed_record", RecursionError),
-        ("context_bench.tap.reading._large", RuntimeError),
-        ("context_bench.tap.reading.Apart.do", ValueError),
+        ("context_bench.tap.forwarded.Scribe.write", Panic),
+        ("context_bench.tap.record_writer.packed_record", RecursionError),
+        ("context_bench.tap.record_writer._large", RuntimeError),
+        ("context_bench.tap.record_writer.Apart.do", ValueError),
     ],
 )
 async def test_whatever_fails_for_one_exchange_is_recorded_and_counted_and_others_are_read(monkeypatch, caplog, where, error):

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
-from context_bench.engine.columns import Columns, averaged, compact
-from context_bench.engine.gathering import Gatherer
+from context_bench.engine.aggregates import Columns, Gatherer, averaged, compact
 from context_bench.stats.clusters import MIN_CLUSTERS
 
 if TYPE_CHECKING:

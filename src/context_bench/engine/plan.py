@@ -18,7 +18,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import bounded_calls
-from context_bench.engine.secrets import Secrets
+from context_bench.engine.redaction import Secrets
 
 #: With `bodies="auto"`: rows up to which every body is kept; from then on only those that a proxy changed.
 BODIES_UP_TO = 10_000

@@ -29,8 +29,8 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
 from context_bench.engine.observe import added_calls, billed_tokens, calls_seen, forwarded_tokens, observed, sent_tokens, usage_of
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp, Unit
+from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
-from context_bench.engine.threads import OneThread
 from context_bench.wire.request import count_request
 
 TEXT_FIELDS = ("context",)

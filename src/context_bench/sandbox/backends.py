@@ -19,9 +19,9 @@ from typing import IO, Protocol
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import seccomp
-from context_bench.sandbox.groups import Caps, Group, Groups, find_groups
-from context_bench.sandbox.shapes import Bounds, Finished, Limits
-from context_bench.sandbox.watched import Command
+from context_bench.sandbox.bounds import Bounds, Finished, Limits
+from context_bench.sandbox.cgroups import Caps, Group, Groups, find_groups
+from context_bench.sandbox.supervision import Command
 
 #: What Python is started with: no site packages, nothing from the environment but the hash seed, so that runs repeat.
 PYTHON_OPTIONS = ("-s", "-S", "-B")

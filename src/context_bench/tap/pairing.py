@@ -11,8 +11,8 @@ from typing import Protocol
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.jsontext import MOST_BYTES
 from context_bench.llm.coding import decode
+from context_bench.tap.forwarded import Exchange, header
 from context_bench.tap.matching import LATE_SECONDS
-from context_bench.tap.records import Exchange, header
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest

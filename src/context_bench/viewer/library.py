@@ -9,10 +9,11 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
-from context_bench.engine.store import browsing, searching
+from context_bench.engine.store import browsing
+from context_bench.engine.store import text_search as searching
 from context_bench.engine.store.browsing import Facets, Listed, Live, Place
-from context_bench.engine.store.searching import Hit, Search
 from context_bench.engine.store.store import Store
+from context_bench.engine.store.text_search import Hit, Search
 from context_bench.viewer.asking import PAGE, Query
 from context_bench.viewer.keeping import Kept
 

@@ -6,7 +6,8 @@ import pytest
 
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
-from context_bench.engine import alive, run_of
+from context_bench.engine import process as alive
+from context_bench.engine import run_of
 
 
 async def test_signs_of_life_go_on_while_one_example_takes_its_time(store, run, monkeypatch):
@@ -22,7 +23,7 @@ async def test_signs_of_life_go_on_while_one_example_takes_its_time(store, run, 
 
         return real(showing, every=0.001)
 
-    monkeypatch.setattr("context_bench.engine.running.signs_of_life", signs)
+    monkeypatch.setattr("context_bench.engine.driver.signs_of_life", signs)
 
     class Slow:
         name = "slow"

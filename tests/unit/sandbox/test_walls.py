@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import Bounds, Bubblewrap, Container, Limits, Unit, find_house, find_sandbox, run, seccomp, workspace
-from context_bench.sandbox.finding import image_here
-from context_bench.sandbox.groups import Caps, Groups, find_groups
-from context_bench.sandbox.groups import _candidates as candidates
+from context_bench.sandbox.cgroups import Caps, Groups, find_groups
+from context_bench.sandbox.cgroups import _candidates as candidates
+from context_bench.sandbox.launch import image_here
 
 PROBES = Path(__file__).with_name("inside_probes.py")
 NOBODY = 65534
@@ -466,7 +466,7 @@ async def test_no_control_group_is_left(tmp_path):
 
 OWNER = """
 import subprocess, sys, time
-from context_bench.sandbox.groups import Caps, find_groups
+from context_bench.sandbox.cgroups import Caps, find_groups
 groups = find_groups()
 group = groups.make(Caps(64 * 2**20, 16)) if groups else None
 started = subprocess.Popen(group.entering(["sleep", "60"]) if group else ["true"], stdout=subprocess.DEVNULL)

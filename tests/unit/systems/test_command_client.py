@@ -18,7 +18,7 @@ from context_bench.memory.cortex.recall import Client
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems._command_line import Command, Output
 from context_bench.memory.systems.command import CommandClient, CortexClient, from_spec
-from context_bench.sandbox import program as _program
+from context_bench.sandbox import vendors as _program
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["subprocess_client"]
 RUNNABLE = [case for case in VECTORS if "fake_program" in case]

@@ -3,9 +3,9 @@
 import json
 
 from context_bench.core.clock import ManualClock
+from context_bench.tap.forwarded import Exchange
 from context_bench.tap.matching import UNMATCHED
 from context_bench.tap.pairing import Pairing, Seen, alike, likeness
-from context_bench.tap.records import Exchange
 from context_bench.wire.apis.read import parse_request
 
 

@@ -13,9 +13,9 @@ from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import forwarded_of
-from context_bench.tap.journal import as_json
+from context_bench.tap.control_api import as_json
+from context_bench.tap.forwarded import POLICIES, Body, Exchange, Room, Scribe
 from context_bench.tap.matching import UNMATCHED, Match, Window
-from context_bench.tap.records import POLICIES, Body, Exchange, Room, Scribe
 from context_bench.wire.apis.read import Reply, parse_request, render_stream
 from context_bench.wire.request import changes, facts
 
@@ -261,7 +261,7 @@ def test_lone_surrogates_survive():
 
 
 def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.records.BODY_LIMIT", 10)
+    monkeypatch.setattr("context_bench.tap.forwarded.BODY_LIMIT", 10)
     body = Body()
     for _ in range(3):
         body.add(0.0, b"12345")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from context_bench.tap.forwarded import Exchange
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.records import Exchange
-from context_bench.traffic.watch.sessions import Sessions, told_session
+from context_bench.traffic.watch.session_context import Sessions, told_session
 from context_bench.wire.apis.read import parse_request, wire_of
 
 SYSTEM = {"role": "system", "content": "You are helpful."}

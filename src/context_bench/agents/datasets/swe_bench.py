@@ -19,7 +19,7 @@ from typing import Any
 from context_bench.agents.datasets.shapes import AGENT_SECONDS, TEST_SECONDS, NotHere, packed, task
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
-from context_bench.sandbox.copying import git
+from context_bench.sandbox.workspace_files import git
 from context_bench.traces.gold import gold_of_row
 
 _NEEDED = ("instance_id", "repo", "base_commit", "problem_statement")

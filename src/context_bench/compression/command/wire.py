@@ -94,7 +94,7 @@ def wire(
 def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str]) -> int:
     """A replay at level 0; its figures are held against the limits, proxy by proxy."""
     from context_bench.session.options import read_options
-    from context_bench.traffic.command.replay_run import ReplayOptions, replay_sessions
+    from context_bench.session.replay_run import ReplayOptions, replay_sessions
 
     def held(result: Any) -> None:
         documents = [_replayed(system, facts) for system, facts in result.replay["systems"].items()]

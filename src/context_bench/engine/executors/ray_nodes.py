@@ -18,11 +18,10 @@ from typing import Any
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
 from context_bench.engine.executors.link import Desk, Message
 from context_bench.engine.executors.local import NodeLost, Raised, Twin
-from context_bench.engine.executors.node import Node, package_version
-from context_bench.engine.executors.shipping import Parcel, packed
+from context_bench.engine.executors.node import Node, Parcel, package_version, packed
 from context_bench.engine.plan import Outcome, SetUp, Unit
+from context_bench.engine.redaction import secrets_of
 from context_bench.engine.scoring import Scorer
-from context_bench.engine.secrets import secrets_of
 from context_bench.engine.work import Bench, Hand, refused
 
 #: Seconds without a sign of life after which a node is given up, and for it to get ready.

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 
-from context_bench.engine.store import postgres, sqlite
+from context_bench.engine.store import postgresql as postgres
+from context_bench.engine.store import sqlite
 
 #: Milliseconds that a writer waits for another process to finish its transaction.
 BUSY_TIMEOUT = 30_000

@@ -19,8 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.dialects import Unstorable
-from context_bench.engine.store.migrating import checked, migrate
-from context_bench.engine.store.schema import APPLICATION_ID, HEAD
+from context_bench.engine.store.schema import APPLICATION_ID, HEAD, checked, migrate
 
 #: A type that it does not know, nothing where something must be, a text or blob that is too large.
 _OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)

@@ -29,7 +29,7 @@ from context_bench.memory.systems._command_line import (
 )
 from context_bench.memory.systems._listed import spoken
 from context_bench.memory.systems.adapting import told
-from context_bench.sandbox.program import Finished, run_program
+from context_bench.sandbox.vendors import Finished, run_program
 
 BINARY = "openclaw-cortex"
 TIMEOUT = 30.0

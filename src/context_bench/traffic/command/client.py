@@ -1,17 +1,113 @@
-"""The client that `watch -- CMD` and `serve -- CMD` start: the command and environment that bring its requests to them."""
+"""Start the client of `watch -- CMD` and `serve -- CMD`, so that its requests come to the tap or server.
+
+Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of `KNOWN` was tried with the
+version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries it again). A flag that the user gives
+stays; variables are set as OPENAI_BASE_URL is, whatever they held.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.traffic.command.known_clients import adapted
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one client needs; `{url}` stands for the tap's address without `/v1`."""
+
+    why: str
+    flags: tuple[str, ...] = ()  # put right after the program's name …
+    unless: str = ""  # … unless an argument holds this
+    env: Mapping[str, str] = field(default_factory=dict)
+    config: tuple[str, Mapping[str, Any]] | None = None  # a variable that holds JSON, and what is set in it
+    note: str = ""
+
+
+KNOWN: Mapping[str, Known] = {
+    "codex": Known(
+        why="it does not read OPENAI_BASE_URL",
+        flags=("-c", 'openai_base_url="{url}/v1"'),
+        unless="base_url",
+        note="a provider of your own (model_provider in its configuration) keeps its own address",
+    ),
+    "opencode": Known(
+        why="it wants ANTHROPIC_BASE_URL with /v1",
+        config=(
+            "OPENCODE_CONFIG_CONTENT",
+            {"provider": {name: {"options": {"baseURL": "{url}/v1"}} for name in ("anthropic", "openai")}},
+        ),
+        note="other providers of its configuration keep their own addresses",
+    ),
+    "aider": Known(
+        why="a .env in its folder goes before the environment",
+        flags=("--set-env", "OPENAI_BASE_URL={url}/v1", "--set-env", "ANTHROPIC_BASE_URL={url}"),
+        unless="BASE_URL=",
+    ),
+    "gemini": Known(
+        why="it reads an address of its own",
+        env={"GOOGLE_GEMINI_BASE_URL": "{url}"},
+        note='its API is passed on and not read: its requests count as other requests, without tokens. It needs "selectedType": '
+        '"gemini-api-key" under security.auth in its settings',
+    ),
+}
+
+
+def adapted(command: Sequence[str], url: str, environ: Mapping[str, str]) -> tuple[list[str], dict[str, str], str | None]:
+    """The command and what to add to the environment for the tap at `url`, and a line that says so; a client not in the table as it is."""
+    name = PurePath(command[0]).name.lower().removesuffix(".exe").removesuffix(".cmd")
+    known = KNOWN.get(name)
+    if known is None:
+        return list(command), {}, None
+    flags = [] if known.unless and any(known.unless in argument for argument in command[1:]) else _put(known.flags, url)
+    added = {variable: _put(text, url) for variable, text in known.env.items()}
+    note = f"; {known.note}" if known.note else ""
+    if known.config is not None:
+        variable, wanted = known.config
+        merged = _merged(_put(wanted, url), environ.get(variable))
+        if merged is None:
+            told = f"{name}: {variable} is not a JSON object, so it is left as it is; set in it {json.dumps(_put(wanted, url))}{note}"
+            return list(command), {}, told
+        added[variable] = merged
+    if not flags and not added:
+        return list(command), {}, None
+    what = " ".join([*flags, *(f"{variable}={text}" if variable in known.env else variable for variable, text in added.items())])
+    return [command[0], *flags, *command[1:]], added, f"{name}: started with {what}, since {known.why}{note}"
+
+
+def _put(value: Any, url: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{url}", url)
+    if isinstance(value, Mapping):
+        return {name: _put(item, url) for name, item in value.items()}
+    return [_put(item, url) for item in value]
+
+
+def _merged(ours: dict[str, Any], theirs: str | None) -> str | None:
+    """Our JSON over theirs; `None` where theirs is no JSON object."""
+    if not theirs:
+        return json.dumps(ours)
+    try:
+        given = json.loads(theirs)
+    except ValueError:
+        return None
+    return json.dumps(_over(ours, given)) if isinstance(given, dict) else None
+
+
+def _over(above: Any, below: Any) -> Any:
+    if not isinstance(above, dict) or not isinstance(below, dict):
+        return above
+    return {**below, **{name: _over(item, below[name]) if name in below else item for name, item in above.items()}}
+
 
 #: What programs read their provider's address from, and whether with /v1.
 _ADDRESSES = {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "ANTHROPIC_BASE_URL": ""}

@@ -78,7 +78,7 @@ def command(
 ) -> int:
     """Send recorded sessions again, request by request, through each proxy, and measure what arrives behind it."""
     from context_bench.session.options import read_options
-    from context_bench.traffic.command.replay_run import ReplayOptions, replay_sessions
+    from context_bench.session.replay_run import ReplayOptions, replay_sessions
 
     given = {key: value for key, value in context.params.items() if value not in (None, [], ()) and key not in ("config", "max_sessions")}
     if max_sessions is not None:

@@ -1,15 +1,35 @@
-"""`context-bench watch`: see live what a proxy does to your own traffic. No dataset, no key of ours."""
+"""`context-bench watch`: see live what a proxy does to your own traffic. No dataset, no key of ours.
+
+`Watching` is one watch, from its options to its report and exit code.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
 from context_bench.core.urls import listening_port
+from context_bench.llm.keyring import environment_notes
 from context_bench.session.defaults import DEFAULT_STORE
+from context_bench.traffic.command.client import run_client
+
+if TYPE_CHECKING:
+    from context_bench.core.records import Forwarded
+    from context_bench.engine import WatchLog, WatchRecord
+    from context_bench.traffic.sections.watch import Board
+    from context_bench.traffic.watch.shadow import Shadow
+    from context_bench.traffic.watch.watcher import Watch
+    from context_bench.wire.turns import Turn
 
 
 def command(
@@ -44,10 +64,9 @@ def command(
     """Tap your own traffic before and behind a proxy: tokens, money, time and wire violations, live. `-- CMD` starts a client."""
     if output not in ("table", "json"):
         raise BadInput(f"watch: --output {output!r} is not known; expected table or json")
-    from context_bench.traffic.command import watch_run as watching
 
     if show is not None:
-        return watching.print_report(store, show, output, out)
+        return print_report(store, show, output, out)
     if not upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
     for flag, port in (("--front", front), ("--back", back), ("--shadow-back", shadow_back or 0)):
@@ -58,7 +77,7 @@ def command(
         raise BadInput("watch: --shadow sends requests of its own, which somebody pays for; cap them with --max-cost USD")
     if shadow is None and (shadow_back is not None or max_cost is not None):
         raise BadInput("watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL")
-    watch = watching.Watching(
+    watch = Watching(
         front=front,
         via=via,
         back=back,
@@ -81,3 +100,324 @@ def command(
         client=list(context.args),
     )
     return watch.run()
+
+
+_SHADOW_PATIENCE = 30.0
+#: Seconds after which a turn that is still under way is counted in the store.
+_COUNTED_AFTER = 0.05
+
+
+@dataclass
+class Watching:
+    """One watch from its options to its exit code."""
+
+    front: int
+    via: str | None
+    back: int
+    upstream: str
+    store: str
+    record: str
+    records: Path | None
+    name: str | None
+    output: str
+    out: Path | None
+    model: str | None
+    price: list[str]
+    price_model: str | None
+    shadow: str | None
+    shadow_back: int | None
+    sample: float
+    max_cost: float | None
+    seed: int
+    quiet: bool
+    client: list[str]
+    notes: list[str] = field(default_factory=environment_notes)
+
+    def run(self) -> int:
+        """Watch until the client ends or somebody interrupts; returns the exit code."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> int:
+        from context_bench.engine import open_store, open_watch, watched
+        from context_bench.llm.cacherules import rules_date
+        from context_bench.session.upstream import started_upstream
+        from context_bench.traffic.sections.watch import Board
+
+        prices = self._prices()
+        with open_store(self.store) as kept:
+            async with started_upstream(self.upstream) as url:
+                settings = self._settings(prices, rules_date())
+                await self._look()
+                log = open_watch(kept, settings, name=self.name)
+                board = Board()
+                code = await self._watch(url, prices, log, board, settings)
+            try:
+                log.end({**settings, "notes": self.notes})
+            except StoreUnusable as full:  # what is kept can be read all the same
+                self.notes.append(f"The end of this watch could not be written: {full}")
+                code = code or 1
+            _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.output, self.out)
+        return code
+
+    async def _look(self) -> None:
+        """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        from context_bench.session.files import say
+        from context_bench.session.reaching import require_proxy
+
+        named = [("--via", self.via, self.back), ("--shadow", self.shadow, self.shadow_back)]
+        for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
+            try:
+                await require_proxy(flag, url, f"http://127.0.0.1:{back}" if back else None)
+            except PreflightFailed as absent:
+                if self.client:
+                    raise
+                say(str(absent))
+
+    def _prices(self) -> Any:
+        from context_bench.session.options import RunOptions
+        from context_bench.session.parts import prices
+
+        return prices(RunOptions(price=self.price, price_model=self.price_model))
+
+    def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
+        from context_bench.llm.relay import check_upstream
+
+        for flag, url in (("--via", self.via), ("--shadow", self.shadow)):
+            if url is not None:
+                check_upstream(url, flag)
+        return {
+            "via": self.via,
+            "back": f"http://127.0.0.1:{self.back}" if self.via and self.back else None,
+            "upstream": self.upstream,
+            "record": self.record,
+            "prices": prices.source,
+            "prices_of": prices.date,
+            "price_model": self.price_model,
+            "cache_rules_of": rules,
+            "shadow": self.shadow,
+            "sample": self.sample if self.shadow else None,
+            "seed": self.seed if self.shadow else None,
+            "client": self.client[0] if self.client else None,
+        }
+
+    async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
+        from context_bench.tap.control_api import record_file
+        from context_bench.traffic.watch.watcher import Watch
+
+        loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # how a watch without a client ends
+            loop.add_signal_handler(each, interrupted.set)
+        shadows: list[Shadow] = []
+
+        async def keep(turns: list[Turn]) -> None:
+            mine = sum(turn.kind == "turn" and turn.arm == "main" for turn in turns)
+            await loop.run_in_executor(pen, log.write, turns, watch.under_way - mine)
+
+        def seen(turn: Turn) -> None:
+            board.add(turn)
+            show(turn)
+            if (unreached := board.unreached(settings.get("back"))) is not None and not board.sums["main"].calls:
+                show.warn(unreached)
+            for one in shadows:
+                one.seen(turn)
+
+        def mirror(mirrored: Any) -> None:
+            for one in shadows:
+                one.offer(mirrored)
+
+        async with contextlib.AsyncExitStack() as stack:
+            pen = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="context-bench-store"))
+            sink = stack.enter_context(record_file(self.records)) if self.records is not None else None
+            watch = Watch(
+                url,
+                via=self.via,
+                front=self.front,
+                back=self.back,
+                record=self.record,
+                prices=prices,
+                counter_model=self.model,
+                keep=keep,
+                seen=seen,
+                sink=_prompts_only(sink),
+                mirror=mirror if self.shadow else None,
+                moved=(counted := asyncio.Event()).set,
+            )
+            counting = asyncio.create_task(_count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
+            stack.callback(counting.cancel)
+            show = _Shown(board, quiet=self.quiet, shared=bool(self.client))
+            await stack.enter_async_context(watch)
+            settings["back"] = watch.back_url
+            self._head(board, watch)
+            if self.shadow is not None:
+                shadows.append(await self._mirroring(stack, watch, url, prices))
+            show.begin(stack)
+            code = await self._until_over(watch, interrupted)
+            for one in shadows:
+                await watch.drain()
+                await one.idle(_SHADOW_PATIENCE)
+        for one in shadows:
+            self.notes += _of_shadow(one)
+        if log.dropped:
+            self.notes.append(f"{log.dropped} records could not be stored and were dropped.")
+            code = code or 1
+        if watch.fault is not None:
+            self.notes.append(f"Records were lost: {watch.lost:,} could not be kept ({watch.fault})")
+            code = code or 1
+        return code
+
+    def _head(self, board: Board, watch: Watch) -> None:
+        board.head.append(f"point your client at {watch.url} ({watch.url}/v1 for OpenAI's); Ctrl-C ends it")
+        if watch.back_url is not None:
+            board.head.append(f"it goes to {self.via}, whose own upstream must be {watch.back_url}; then to {self.upstream}")
+        else:
+            board.head.append(f"it goes to {self.upstream}, nothing in between: a baseline")
+
+    async def _mirroring(self, stack: contextlib.AsyncExitStack, watch: Watch, url: str, prices: Any) -> Shadow:
+        from context_bench.llm.spend import SpendLimit
+        from context_bench.traffic.watch.shadow import Shadow
+
+        assert self.shadow is not None
+        assert self.max_cost is not None
+        arm = watch.new_arm(url, via=self.shadow, back=self.shadow_back, record=self.record, counter_model=self.model)
+        await watch.add_arm(arm)
+        mirrored = Shadow(arm, share=self.sample, spend=SpendLimit(self.max_cost), prices=prices, seed=self.seed)
+        return await stack.enter_async_context(mirrored)
+
+    async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
+        if self.client:
+            return await run_client("watch", self.client, watch.url, quiet=self.quiet)
+        waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for one in waits:
+            one.cancel()
+        return 0
+
+
+async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Callable[[int], Awaitable[None]]) -> None:
+    """Have it written down how many turns are under way: who kills the watch leaves no time for it.
+
+    What lasts a moment only is not: with every batch of records the count is written, too.
+    """
+    while True:
+        await moved.wait()
+        await asyncio.sleep(_COUNTED_AFTER)
+        moved.clear()
+        if (now := watch.under_way) != log.counted:
+            try:
+                await write(now)
+            except StoreUnusable:  # the next record cannot be kept either, and says so
+                continue
+
+
+def _of_killed(found: WatchRecord) -> list[str]:
+    """What is not in the records of a watch that was ended in the middle."""
+    count = found.settings.get("under_way")
+    if found.status != "interrupted" or not isinstance(count, int):
+        return []
+    if not count:
+        return ["It was killed while no turn was under way: every turn is here."]
+    return [
+        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not here: the provider may"
+        " have been asked and paid for them; no client had the end of an answer, but for those that were still waiting for calls behind."
+    ]
+
+
+def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forwarded], None] | None:
+    """Records of requests to models: what `replay` reads."""
+    if sink is None:
+        return None
+    from context_bench.traffic.watch.measure import PROMPTS
+
+    return lambda record: sink(record) if record.wire in PROMPTS else None
+
+
+class _Shown:
+    """What appears on stderr while it runs: the board in place on a terminal, else a plain line per record.
+
+    A client that shares the terminal has it to itself: then nothing is drawn before it ends.
+    """
+
+    def __init__(self, board: Board, *, quiet: bool, shared: bool) -> None:
+        self._board, self._terminal = board, sys.stderr.isatty()
+        self._silent = quiet or (shared and self._terminal)
+        self._begun = self._warned = False
+
+    def begin(self, stack: contextlib.AsyncExitStack) -> None:
+        """Show it from now on."""
+        from context_bench.reports.text import visible
+
+        self._begun = True
+        if self._silent:
+            return
+        if not self._terminal:
+            for text in self._board.head:
+                print(visible(text, 400), file=sys.stderr, flush=True)
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True, highlight=False, emoji=False)
+        stack.enter_context(Live(self._board, console=console, refresh_per_second=4, transient=True, redirect_stdout=False))
+
+    def __call__(self, turn: Turn) -> None:
+        """A record is kept."""
+        if self._silent or self._terminal or not self._begun:
+            return
+        from context_bench.traffic.sections.watch import line
+
+        print(line(turn), file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Say once, while it runs, what is wrong."""
+        if self._warned:
+            return
+        self._warned = True
+        self._board.head.append(f"Mind: {text}")
+        if not (self._silent or self._terminal):
+            print(f"Mind: {text}", file=sys.stderr, flush=True)
+
+
+def _of_shadow(shadow: Shadow) -> list[str]:
+    counted = ", ".join(f"{count:,} {what}" for what, count in sorted(shadow.counts.items()) if count)
+    notes = [f"Shadow: {counted or 'no turn was in the sample'}."]
+    if shadow.counts["unpriced"]:
+        notes.append("Shadow: requests of models without a known price were not sent; give one with --price MODEL=INPUT,OUTPUT.")
+    if shadow.stopped:
+        notes.append(f"Shadow: {shadow.stopped}")
+    return notes
+
+
+def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "watch": name,
+        **{key: settings.get(key) for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")},
+    }
+
+
+def print_report(store: str, name: str, output: str, out: Path | None) -> int:
+    """Print the report of a stored watch: its name, or `last`."""
+    from context_bench.engine import open_store, watch_of, watched
+    from context_bench.engine.store.opening import there
+
+    if not there(store):
+        raise BadInput(f"watch: there is no store at {store}")
+    with open_store(store) as kept:
+        found = watch_of(kept, name)
+        notes = [*found.settings.get("notes", []), *_of_killed(found)]
+        _publish(watched(kept, found.name), {**_about(found.name, found.settings), "status": found.status}, notes, output, out)
+    return 0
+
+
+def _publish(turns: Any, about: dict[str, Any], notes: list[str], output: str, out: Path | None) -> None:
+    from context_bench.traffic.sections.watch import as_json, summary
+
+    text = (as_json if output == "json" else summary)(turns, about, notes)
+    if out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        out.touch(0o600)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"watch: the report cannot be written to {out}: {error.strerror or error}") from None

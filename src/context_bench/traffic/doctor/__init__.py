@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from context_bench.core.protocols import Recorder
 from context_bench.llm.chat import ChatClient
-from context_bench.traffic.doctor.asking import ROUTES, Asker, Finding
-from context_bench.traffic.doctor.delivering import packed, streaming
-from context_bench.traffic.doctor.keeping import kept, marks
-from context_bench.traffic.doctor.routes import count_tokens, nothing_arrived, reachable, route
-from context_bench.traffic.doctor.shrinking import activity, positive_control
+from context_bench.session.activity import ROUTES, Asker, Finding, activity, positive_control
+from context_bench.traffic.doctor.proxy_checks import (
+    count_tokens,
+    kept,
+    marks,
+    nothing_arrived,
+    packed,
+    reachable,
+    route,
+    streaming,
+)
 
 __all__ = ["Finding", "examine", "positive_control"]
 

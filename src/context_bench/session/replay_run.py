@@ -1,0 +1,141 @@
+"""A replay from options to exit code: recorded sessions instead of datasets, recorded requests instead of shaped ones.
+
+All else is as in any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from context_bench.core.errors import BadInput
+from context_bench.core.roles import CANDIDATE, control_role
+from context_bench.llm.keyring import key_in
+from context_bench.session import interrupts
+from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
+from context_bench.session.files import say
+from context_bench.session.options import Many, ProxyOptions, RunOptions
+from context_bench.session.session import Surroundings, carry_out, surroundings
+from context_bench.session.upstream import is_local
+
+TAP_PORT = "9090"
+PASSTHROUGH = ("full", "full#2")
+
+
+class ReplayOptions(RunOptions):
+    """The options of `context-bench replay`; `max_examples` counts sessions. `model` empty: as recorded."""
+
+    sessions: Many = Field(default=[])
+    level: int | None = None
+    profile: str | None = None
+    model: Many = Field(default=[])
+    score_field: str = "action_match"
+    bodies: Any = "all"  # the figures are read from what was forwarded
+
+
+def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
+    """Replay and report; returns the exit code. `then` is given the result."""
+    return interrupts.run(_replay(_completed(options), then))
+
+
+def _completed(options: ReplayOptions) -> ReplayOptions:
+    """With what follows from other options; faults that can be seen at once are told."""
+    if not options.all_proxies:
+        raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
+    if not options.upstream and not options.tap:
+        raise BadInput("--upstream is missing: echo (no model, nothing is spent), the provider's base URL, embedded, or scripted:FILE")
+    if options.level is None:
+        options.level = 0 if options.upstream in (None, "echo") else 1
+    if options.upstream and options.tap is None:
+        options.tap = TAP_PORT
+    options.controls = list(PASSTHROUGH) if options.level else []
+    if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
+        options.max_workers = len(options.all_proxies) + len(options.controls)
+    if options.profile is not None:
+        from context_bench.llm.cacherules import check_profile
+        from context_bench.session import parts
+
+        check_profile(options.profile, parts.prices(options))
+    if options.profile is None and options.model:
+        options.profile = options.model[0]
+    return options
+
+
+async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) -> int:
+    from context_bench.evaluators import NextAction
+    from context_bench.session import parts
+
+    told: set[str] = set()
+
+    def skipped(fault: BadInput) -> None:
+        if str(fault) not in told:
+            told.add(str(fault))
+            say(f"passed over: {fault}")
+
+    data = _sessions(options, skipped)
+    wire = next((session.wire for _, session in data.sessions()), None)
+    if wire is None:
+        raise BadInput(f"no requests in {data.name}: nothing to replay")
+    async with surroundings(options) as around:
+        prices = parts.prices(options)
+        bills = None if is_local(options.upstream or "") else prices  # what local models answer costs nothing
+        cell = _cell(options, around, bills, wire)
+        evaluators = [NextAction()] if options.level else []
+        about = {
+            "level": options.level,
+            "passthrough": PASSTHROUGH[0] if options.level else None,
+            "profile": options.profile,
+            "prices_on": prices.date,
+            "prices": parts.own_prices(options),
+        }
+        code = await carry_out(options, around, prices, [data], [cell], evaluators, replay=about)
+        if then is not None and around.result is not None:
+            then(around.result)
+        return code
+
+
+def _sessions(options: ReplayOptions, skipped: Any) -> Any:
+    from context_bench.datasets.recorded import RecordedSessions
+    from context_bench.systems._rewire import WIRES
+
+    wire = WIRES[options.wire] if options.wire else None
+    return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
+
+
+def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) -> Cell:
+    """Each proxy, and at level 1 passthrough twice."""
+    cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
+    cell.arms = [
+        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy) for proxy in options.all_proxies
+    ]
+    for name in options.controls or []:
+        assert around.hop is not None, "controls bring a passthrough hop"
+        cell.arms.append(_arm(options, around, prices, wire, around.hop, name, None))
+    cell.baseline = PASSTHROUGH[0] if options.controls else None
+    refuse_equal_names(cell.names)
+    return cell
+
+
+def _arm(options: ReplayOptions, around: Surroundings, prices: Any, wire: str, url: str, name: str, proxy: ProxyOptions | None) -> Any:
+    from context_bench.engine import Arm
+    from context_bench.systems import Replay
+
+    return Arm(
+        system=Replay(
+            url,
+            name,
+            model=options.model[0] if options.model else None,
+            wire=wire,
+            api_key=key_in(options.api_key_env),
+            proxy_key=key_in(proxy.key_env) if proxy else None,
+            timeout=options.timeout,
+            max_retries=options.retries,
+            prices=prices,
+            limiter=around.limiter(url),
+            version=proxy.version if proxy else None,
+            identity=None if proxy else f"{options.upstream or options.tap} through full",
+        ),
+        role=CANDIDATE if proxy else control_role(name),
+    )
