@@ -27,7 +27,7 @@ from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
-from context_bench.engine.store import encoding
+from context_bench.engine import encoding
 from context_bench.evaluators import _calls, _labels, _letters, _mathtext, code_program, instructions
 from context_bench.judge import (
     pairwise_judge,

@@ -358,7 +358,8 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
     With `requests`, also the body that was sent first for it, where bodies were kept.
     """
     from context_bench.engine import run_of
-    from context_bench.engine.store.reading import requests_of, stored
+    from context_bench.engine.store.reading import stored
+    from context_bench.engine.store.row_details import requests_of
     from context_bench.reports.answered import Answered
 
     waiting = stored(store, run_of(store, run).number, system)

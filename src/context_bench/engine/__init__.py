@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from context_bench.engine.progress import Progress, RichProgress
     from context_bench.engine.store.cleaning import purge
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
-    from context_bench.engine.store.reading import canonical, differences, export, rows, same_examples
+    from context_bench.engine.store.reading import canonical, differences, rows, same_examples
     from context_bench.engine.store.reply_cache import StoredReplies
-    from context_bench.engine.store.row_details import setups
+    from context_bench.engine.store.row_details import export, setups
     from context_bench.engine.store.store import RunRecord, Store, list_runs, open_store, run_of, set_manifest, spent
     from context_bench.engine.store.watches import (
         WatchLog,
@@ -84,7 +84,7 @@ __getattr__, __dir__ = lazy(
         ".store.copying:copy_watch",
         ".store.reading:canonical",
         ".store.reading:differences",
-        ".store.reading:export",
+        ".store.row_details:export",
         ".store.reading:rows",
         ".store.reading:same_examples",
         ".store.reply_cache:StoredReplies",

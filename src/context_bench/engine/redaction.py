@@ -20,7 +20,7 @@ from context_bench.core.secrets import (
     secrets_in_value,
     surely_names_a_secret,
 )
-from context_bench.engine.store.encoding import dumps, is_reference, loads
+from context_bench.engine.encoding import dumps, is_reference, loads
 from context_bench.llm.keyring import environment_notes, environment_secrets
 from context_bench.llm.redact import without_parameters
 

@@ -62,8 +62,6 @@ def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str 
 
 
 async def _sent_now(options: RunOptions, tap: Any, url: str) -> str | None:
-    from context_bench.traffic.doctor import positive_control
-
     return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env))
 
 

@@ -35,7 +35,7 @@ CANNOT_SEE = (
 def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) -> None:
     """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the run's manifest."""
     from context_bench.engine.redaction import HIDDEN
-    from context_bench.engine.store.reading import export
+    from context_bench.engine.store.row_details import export
     from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
     from context_bench.traffic.metrics.replayed import Agreement, SystemFigures, actions_by_request
 
@@ -78,7 +78,8 @@ _TRUNCATION = "truncation to the same size"
 
 def _truncated(messages: list[dict[str, str]], tokens: int, model: str | None) -> list[dict[str, str]]:
     """The conversation with its middle cut out, of so many tokens; instructions stay, as whoever cuts leaves them."""
-    from context_bench.compression.compressors.head_tail import HeadTail
+    from context_bench.core.families import built_in_names
+    from context_bench.core.plugins import load_object
     from context_bench.core.tokens import counter_for
     from context_bench.wire.request import SYSTEM_ROLES
 
@@ -86,8 +87,9 @@ def _truncated(messages: list[dict[str, str]], tokens: int, model: str | None) -
     rest = [message for message in messages if message["role"] not in SYSTEM_ROLES]
     count = counter_for(model).count
     budget = max(0, tokens - sum(count(message["content"]) for message in head))
-    made, _ = HeadTail(model=model).compress([{"role": "user", "content": message["content"]} for message in rest], [], budget=budget)
-    return [*head, *({"role": "user", "content": str(message.get("content") or "")} for message in made.messages)]
+    head_tail = load_object(built_in_names("system")["head_tail"])(model=model)
+    cut, _ = head_tail.compress([{"role": "user", "content": message["content"]} for message in rest], [], budget=budget)
+    return [*head, *({"role": "user", "content": str(message.get("content") or "")} for message in cut.messages)]
 
 
 def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) -> list[Comparison]:

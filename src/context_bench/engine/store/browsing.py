@@ -19,9 +19,9 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import WHOLE, readable
-from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
 from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, newest_first, worked_on
@@ -358,7 +358,7 @@ def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
 
 def places_of(store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]) -> dict[tuple[str, str, Any, int], Place]:
     """Where rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
-    from context_bench.engine.store.encoding import dumps
+    from context_bench.engine.encoding import dumps
 
     e = schema.examples.c
     arms = {name: arm for arm, name in run.systems}

@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, false, func, select, true, update
 
 from context_bench.core.records import Example
+from context_bench.engine.encoding import dumps
 from context_bench.engine.plan import Found, PlannedArm
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert, written
-from context_bench.engine.store.encoding import dumps
 from context_bench.engine.store.prepared import Query, Serializer, add, put
 
 _k, _p, _o, _s = schema.sources.c, schema.plan.c, schema.outputs.c, schema.scores.c

@@ -16,11 +16,11 @@ from sqlalchemy import Connection, Dialect, Select, String, Table, bindparam, de
 from context_bench.core.keys import hash_text
 from context_bench.core.records import Call, Usage
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import Bodies, dumps, pack
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert, inserting, written
-from context_bench.engine.store.encoding import Bodies, dumps, pack
 from context_bench.engine.store.schema import plan
 
 

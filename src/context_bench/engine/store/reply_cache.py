@@ -11,10 +11,10 @@ from sqlalchemy import Connection, select
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import hash_text
 from context_bench.core.ledger import current_ledger
+from context_bench.engine.encoding import Damaged, dumps, pack, unpacked
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert
-from context_bench.engine.store.encoding import Damaged, dumps, pack, unpacked
 from context_bench.engine.store.store import Store
 
 #: Replies held for those who ask the same before the first has been written.

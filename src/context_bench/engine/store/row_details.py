@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, select
 from context_bench.core.records import Call, Forwarded, SetupRecord, plain
 from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine import observe
+from context_bench.engine.encoding import Damaged, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.encoding import unpacked
-from context_bench.engine.store.reading import Stored, bodies_of, rows
+from context_bench.engine.store.reading import Stored, add_damage, bodies_of, rows, stored
 from context_bench.engine.store.store import Store
 
 _WITHOUT_TEXT = ("meta", "hashes")
@@ -246,3 +246,56 @@ def _record(system: str, row: Row[Any]) -> SetupRecord:
         calls=calls,
         error=row.error,
     )
+
+
+def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[str, Any]]:
+    """Everything of a run (id or name) or of one of its systems, one JSON-ready dict per row: `row`, `example`, `output`, `calls`,
+    `forwarded`.
+    """
+    number = rows(store, run, system)._run
+    for item in stored(store, number, system):
+        calls: list[dict[str, Any]] = []
+        forwarded: list[dict[str, Any]] = []
+        with store.reading() as connection:
+            for table, found, read in (("calls", calls, _call_records), ("forwarded", forwarded, _forwarded_records)):
+                try:
+                    found += read(connection, item.id)
+                except Damaged:
+                    add_damage(item.row.errors, f"{table} output={item.id}")
+        yield {"row": plain(item.row), "example": item.example, "output": item.output, "calls": calls, "forwarded": forwarded}
+
+
+def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
+    """The body of the first request that a system sent for each of these outputs (store ids), where it was kept."""
+    c = schema.calls.c
+    query = select(c.output, c.request).where(c.output.in_(outputs), c.account == "system", c.request.is_not(None)).order_by(c.id.desc())
+    with store.reading() as connection:
+        keys = {row.output: row.request for row in connection.execute(query)}
+        bodies = bodies_of(connection, keys.values())
+    return {output: bodies[key] for output, key in keys.items() if key in bodies}
+
+
+def _call_records(connection: Connection, output: int) -> list[dict[str, Any]]:
+    c, e, v = schema.calls, schema.endpoints, schema.evaluators
+    tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
+    query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output == output).order_by(c.c.id)
+    found = [dict(row) for row in connection.execute(query).mappings()]
+    bodies = bodies_of(connection, {row[name] for row in found for name in ("request", "reply") if row[name] is not None})
+    for row in found:
+        for name in ("id", "run", "output", "endpoint", "evaluator"):
+            del row[name]
+        row["usage"] = unpacked(row["usage"])
+    return [_with_bodies(row, bodies) for row in found]
+
+
+def _forwarded_records(connection: Connection, output: int) -> list[dict[str, Any]]:
+    f = schema.forwarded
+    found = list(connection.execute(select(f).where(f.c.output == output).order_by(f.c.id)))
+    bodies = bodies_of(connection, {key for row in found for key in (row.request, row.reply) if key is not None})
+    return [_with_bodies({**unpacked(row.record), "request": row.request, "reply": row.reply}, bodies) for row in found]
+
+
+def _with_bodies(record: dict[str, Any], bodies: dict[bytes, Any]) -> dict[str, Any]:
+    """A call or forwarded request as JSON; its bodies as they were, with every `null` that was in them."""
+    kept = {name: bodies[record[name]] for name in ("request", "reply") if record[name] in bodies}
+    return {**plain({name: value for name, value in record.items() if name not in ("request", "reply")}), **kept}

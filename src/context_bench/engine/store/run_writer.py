@@ -15,11 +15,11 @@ from sqlalchemy import Connection, delete, select, update
 from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.records import Call, Example, Forwarded
+from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluator, SetUp, Unit
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, reason, storing
-from context_bench.engine.store.encoding import dumps, pack, unpacked
 from context_bench.engine.store.outcomes import OutcomeRows
 from context_bench.engine.store.pending import ExampleRow, Known, Passed, Planned, PlanRows, Settled, SourceRow, look_up, stretches
 from context_bench.engine.store.postgresql import StoreLost

@@ -19,9 +19,9 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, ContextBenchError, NotComparable, StoreUnusable, UnknownName
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import PACKED, SENSELESS
-from context_bench.engine.store.encoding import Damaged, dumps, pack, sound, sound_body, unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, Database, database_of
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.sqlite import temporary_path

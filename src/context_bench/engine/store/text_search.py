@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, tuple_
 
+from context_bench.engine.encoding import dumps, joined, loads, parts_in, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.browsing import Listed, Place
-from context_bench.engine.store.encoding import dumps, joined, loads, parts_in, unpacked
 from context_bench.engine.store.reading import body
 from context_bench.engine.store.store import Store
 

@@ -13,9 +13,9 @@ from context_bench.core.errors import Stop, UnknownName
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import forwarded_of, usage_of
+from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, storing
-from context_bench.engine.store.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store.prepared import write_bodies
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive

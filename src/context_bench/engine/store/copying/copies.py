@@ -12,11 +12,11 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.copying import transfer as shared
 from context_bench.engine.store.copying.transfer import RowWriter, Values, add, all_of, copy_bodies
 from context_bench.engine.store.dialects import insert
-from context_bench.engine.store.encoding import dumps, pack, unpacked
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, TRIES, Store, process_mark, run_of, still_alive, worked_on
 from context_bench.engine.store.watches import watch_of

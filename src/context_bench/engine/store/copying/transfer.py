@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, and_, delete, func, or_, select
 
 from context_bench.core.grouping import by_count, by_size
+from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import PACKED, insert
-from context_bench.engine.store.encoding import Damaged, dumps, pack, sound, sound_body
 from context_bench.engine.store.store import COPYING, Store
 
 #: Rows of one transaction, and bytes of bodies that are held at once.
