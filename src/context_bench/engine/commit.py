@@ -1,6 +1,6 @@
 """Group commit: workers hand in what they finished and go on when it is durable; several share one transaction.
 
-`Books` counts the finished work of each system: rows, failures, tokens, money. The live display shows these counts.
+`RunStatistics` counts the finished work of each system: rows, failures, tokens, money. The live display shows these counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.engine.observe import with_late
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp
-from context_bench.engine.planner import Tally
+from context_bench.engine.planner import PlanCounts
 from context_bench.engine.progress import Progress, Step
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.store.run_writer import Writer
@@ -126,7 +126,7 @@ _REMEMBERED = 2_000  # rows, for requests that come late
 
 @dataclass(slots=True)
 class Executed:
-    """How a run went.
+    """Result of a run.
 
     `completed`: everything owed was tried. `stopped`: what ended it early (cost cap, run deadline, a source that broke), `None` also when
     it was interrupted. `planned`: all examples were read, so that what is owed is known. `counts`: `owed`, `done`, `failed`, `reused`,
@@ -166,7 +166,7 @@ class _Row:
     setup: bool = False
 
 
-class Books:
+class RunStatistics:
     """The counts of one execution. `in_database` runs something in the store's thread."""
 
     def __init__(self, writer: Writer, in_database: Callable[..., Awaitable[Any]], progress: Progress | None, clock: Clock) -> None:
@@ -228,7 +228,7 @@ class Books:
         if show is not None:
             show(arm.name, setup.group, begun)
 
-    def told(self, tally: Tally, notes: list[str], *, interrupted: bool) -> dict[str, Any]:
+    def totals(self, tally: PlanCounts, notes: list[str], *, interrupted: bool) -> dict[str, Any]:
         """`Executed.counts`."""
         reused = {self.writer.arms[index].name: count for index, count in tally.reused_by_arm.items()}
         systems = {

@@ -17,21 +17,31 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example
 from context_bench.engine.commit import Executed
-from context_bench.engine.execution import EVERY, Circumstances, Execution, Groups, Limits, walls_of
+from context_bench.engine.execution import EVERY, Execution, IsolatedGroups, Limits, LoadLog, sandboxes_of
 from context_bench.engine.executors.local import Executor, judged, load_tokenizers
 from context_bench.engine.manifest import blinding, continued, described, program
-from context_bench.engine.plan import Arm, Job, Outcome, PlannedArm, PlannedEvaluator, RunSettings, Unit, planned_arms, planned_evaluators
+from context_bench.engine.plan import (
+    Arm,
+    Batch,
+    Outcome,
+    PlannedArm,
+    PlannedEvaluator,
+    RunSettings,
+    WorkItem,
+    planned_arms,
+    planned_evaluators,
+)
 from context_bench.engine.planner import Planning, source_key
-from context_bench.engine.process import rare_collections, signs_of_life
+from context_bench.engine.process import heartbeat, rare_collections
 from context_bench.engine.progress import Progress
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.reading import Stored, stored_by_id, stored_ids
-from context_bench.engine.store.reply_cache import StoredReplies, remembering
+from context_bench.engine.store.reply_cache import StoredReplies, caching_replies
 from context_bench.engine.store.run_writer import Writer, identity_of
 from context_bench.engine.store.store import DONE, INTERRUPTED, STOPPED, RunRecord, Store, run_of
-from context_bench.engine.work import Hand, tap_lost
+from context_bench.engine.work import WorkerThread, tap_lost
 
 __all__ = [
     "Executed",
@@ -51,7 +61,7 @@ async def judge_stored(
     stops: list[Stop] = []
 
     async def worker(number: int) -> None:
-        hand = Hand(f"context-bench-judge-{number}")
+        thread = WorkerThread(f"context-bench-judge-{number}")
         try:
             for start in places:
                 chunk: list[Stored] = await execution.in_database(
@@ -60,11 +70,11 @@ async def judge_stored(
                 for item in chunk:
                     if stops:
                         return
-                    stop = await _judge_one(execution, item, scorers, hand, again)
+                    stop = await _judge_one(execution, item, scorers, thread, again)
                     if stop is not None:
                         stops.append(stop)
         finally:
-            hand.close()
+            thread.close()
 
     tasks = [asyncio.create_task(worker(number)) for number in range(min(execution.workers, max(1, len(ids))))]
     try:
@@ -76,22 +86,22 @@ async def judge_stored(
     return stops[0] if stops else None
 
 
-async def _judge_one(execution: Execution, item: Stored, scorers: Sequence[Scorer], hand: Hand, again: bool) -> Stop | None:
+async def _judge_one(execution: Execution, item: Stored, scorers: Sequence[Scorer], thread: WorkerThread, again: bool) -> Stop | None:
     missing = [scorer for scorer in scorers if again or scorer.planned.id not in item.scored]
     if not missing or item.row.failed or not item.whole:
         return None
     if item.example is None:
         raise BadInput("this run was made with bodies='none', so its examples are not in the store and its answers cannot be judged again")
-    arm = next(index for index, each in enumerate(execution.bench.arms) if each.name == item.system)
-    unit = Unit(arm, item.position, item.row.trial, item.example, "", 0, b"", output=item.id, done=True)
+    arm = next(index for index, each in enumerate(execution.worker_context.arms) if each.name == item.system)
+    unit = WorkItem(arm, item.position, item.row.trial, item.example, "", 0, b"", output=item.id, done=True)
     outcome = Outcome(unit, ran=False, output=item.output)
     execution.commits.enter()
     try:
-        await judged(execution.bench, outcome, missing, hand)
+        await judged(execution.worker_context, outcome, missing, thread)
         await execution.commits.put(outcome)
     finally:
         execution.commits.leave()
-    execution.books.note(outcome)
+    execution.statistics.note(outcome)
     return outcome.stop
 
 
@@ -120,14 +130,14 @@ async def judge_only(execution: Execution, record: RunRecord, again: bool) -> Ex
     now = {"at": execution.clock.now(), "evaluators": names} | ({"fingerprints": late} if late else {})
     sealed = {"blinding": blinding(record.manifest)} if late else {}
     told = {**record.manifest, **sealed, "rescored": [*before, now]}
-    if walls := walls_of(told, [each.evaluator for each in execution.writer.evaluators]):
+    if walls := sandboxes_of(told, [each.evaluator for each in execution.writer.evaluators]):
         told["walls"] = walls
     for known in ("judge_calibration", "judge_audit"):
         if late and (told.get(known) or {}).get("judge") not in late.values():
             told.pop(known, None)  # it was about another judge
     await execution.in_database(execution.writer.manifest, told)
     await execution.in_database(execution.writer.recount)
-    systems = {name: {"judge_failed": count.judge_failed, "cost": count.cost} for name, count in execution.books.counts.items()}
+    systems = {name: {"judge_failed": count.judge_failed, "cost": count.cost} for name, count in execution.statistics.counts.items()}
     return Executed(record.id, record.name, execution.stopped is None, {"answers": len(ids), "systems": systems}, execution.stopped)
 
 
@@ -151,8 +161,8 @@ class Runner(Execution):
             database=self.database,
         )
         self.schedule = Schedule(planning, self.writer.arms, self.writer)
-        self.books.planned = self.schedule
-        self.groups = Groups(self, self.committed, self.stop)
+        self.statistics.planned = self.schedule
+        self.groups = IsolatedGroups(self, self.committed, self.stop)
         self.open()
         if self.progress is not None:
             self.progress.start([arm.name for arm in self.writer.arms], None if total is None else total * self.settings.trials)
@@ -160,7 +170,7 @@ class Runner(Execution):
                 self.progress.note(note)
         status = INTERRUPTED
         try:
-            async with signs_of_life(lambda: self.in_database(self.writer.beat)), signs_of_life(self._keep_circumstances, EVERY):
+            async with heartbeat(lambda: self.in_database(self.writer.beat)), heartbeat(self._keep_load_log, EVERY):
                 status = await self._work()
         finally:
             executed = await self._end(status)
@@ -170,7 +180,7 @@ class Runner(Execution):
         """All workers, under the run's deadline; returns the status the run ends with."""
         try:
             async with asyncio.timeout(self.settings.run_timeout) as deadline:
-                await self.executor.start(self.bench, self.workers, self.notice)
+                await self.executor.start(self.worker_context, self.workers, self.notice)
                 await self._workers()
                 await self._judge_afterwards()
         except TimeoutError:
@@ -202,29 +212,29 @@ class Runner(Execution):
             await asyncio.wait(tasks)
 
     async def _worker(self, number: int) -> None:
-        hand = Hand(f"context-bench-system-{number}")
+        thread = WorkerThread(f"context-bench-system-{number}")
         try:
             while (job := await self.schedule.next()) is not None:
                 self.commits.enter()
                 try:
-                    await self._do(job, hand)
+                    await self._do(job, thread)
                 finally:
                     self.commits.leave()
                     self.schedule.done(job)
         finally:
-            hand.close()
+            thread.close()
 
-    async def _do(self, job: Job, hand: Hand) -> None:
-        arm = self.bench.arms[job.arm]
+    async def _do(self, job: Batch, thread: WorkerThread) -> None:
+        arm = self.worker_context.arms[job.arm]
         if arm.stateful and not all(unit.done for unit in job.units):
-            await self.groups.do(arm, job, hand)
+            await self.groups.do(arm, job, thread)
             return
         for unit in job.units:
-            outcome = await self._rescored(unit, hand) if unit.done else await self.executor.perform(unit, hand)
+            outcome = await self._rescored(unit, thread) if unit.done else await self.executor.perform(unit, thread)
             if not await self.committed(outcome):
                 return
 
-    async def _keep_circumstances(self) -> None:
+    async def _keep_load_log(self) -> None:
         if self.circumstances is not None:
             await self.circumstances.keep()
 
@@ -234,15 +244,15 @@ class Runner(Execution):
             await self.circumstances.rows_are_made()
         await self.commits.put(outcome)
         if not known:
-            self.books.note(outcome)
+            self.statistics.note(outcome)
         if outcome.stop is not None:
             self.stop(outcome.stop)
             return False
         if not known:
             await self.schedule.finished(outcome)
-        if self.recorder is not None and self.books.ran % _ASK_EVERY == 0:
+        if self.recorder is not None and self.statistics.ran % _ASK_EVERY == 0:
             try:
-                await self.books.collect_late(self.recorder)
+                await self.statistics.collect_late(self.recorder)
             except Failed as error:
                 raise tap_lost(error) from error
         return True
@@ -252,12 +262,12 @@ class Runner(Execution):
         self.stopped = self.stopped or stop
         self.schedule.stop()
 
-    async def _rescored(self, unit: Any, hand: Hand) -> Outcome:
+    async def _rescored(self, unit: Any, thread: WorkerThread) -> Outcome:
         """Only the scores that are missing of an answer in the store."""
         outcome = Outcome(unit, ran=False)
         outcome.output = await self.in_database(self.writer.stored_output, unit.output)
-        missing = [scorer for scorer in self.bench.scorers if scorer.planned.id not in unit.scored]
-        await self.executor.judge(outcome, missing, hand)
+        missing = [scorer for scorer in self.worker_context.scorers if scorer.planned.id not in unit.scored]
+        await self.executor.judge(outcome, missing, thread)
         return outcome
 
     # --- evaluators that judge when everything is answered ---
@@ -281,12 +291,12 @@ class Runner(Execution):
             if self.recorder is not None and not self.interrupted:
                 await self.clock.sleep(self.settings.late_grace)
                 try:
-                    await self.books.collect_late(self.recorder)
+                    await self.statistics.collect_late(self.recorder)
                 except Failed as error:  # every row is kept; what came late is not known
                     self.stopped = self.stopped or tap_lost(error)
                     status = STOPPED
-            counts = self.books.told(self.schedule.tally, self.notes, interrupted=self.interrupted)
-            await self._keep_circumstances()
+            counts = self.statistics.totals(self.schedule.tally, self.notes, interrupted=self.interrupted)
+            await self._keep_load_log()
             await self.in_database(self.writer.end, status, counts)
         finally:
             if self.progress is not None:
@@ -346,9 +356,9 @@ async def execute(
         told = continued(told, begun.before)
         told |= {"notes": list(dict.fromkeys([*told.get("notes", []), *secrets.notes]))} if secrets.notes else {}
         await runner.in_database(writer.manifest, told)
-        runner.circumstances = Circumstances(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators)
+        runner.circumstances = LoadLog(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators)
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
-        with rare_collections(), remembering(replies, evaluators if reuse != "none" else []):
+        with rare_collections(), caching_replies(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
 
 
@@ -382,7 +392,7 @@ async def rescore(
     arms = [PlannedArm(Arm(_Named(name)), "", {}) for name in record.systems]
     writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges, overhead=[] if overhead is None else overhead)
     execution = Execution(writer, chosen, None, spend, progress, clock)
-    with remembering(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
+    with caching_replies(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
         async with execution.threads():
             await execution.in_database(writer.take_up, record.number, record.id, record.name)
             await execution.in_database(writer.book)

@@ -176,17 +176,17 @@ def _expander() -> Any:
 
 
 def _teller() -> Any:
-    words = _familiar()
+    words = _zlib_dictionary()
     words.precompute_compress(level=3)
     parameters = zstandard.ZstdCompressionParameters.from_level(3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False)
     return zstandard.ZstdCompressor(dict_data=words, compression_params=parameters)
 
 
 def _listener() -> Any:
-    return zstandard.ZstdDecompressor(dict_data=_familiar(), format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+    return zstandard.ZstdDecompressor(dict_data=_zlib_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS)
 
 
-def _familiar() -> Any:
+def _zlib_dictionary() -> Any:
     return zstandard.ZstdCompressionDict(FAMILIAR, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
@@ -312,6 +312,6 @@ def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
 
 
 def is_reference(value: Mapping[str, Any]) -> bool:
-    """Whether a mapping stands for a part that is kept apart."""
+    """True if a mapping stands for a part that is kept apart."""
     found = value.get(_REFERENCE) if len(value) == 1 else None
     return isinstance(found, str) and len(found) == 32 and all(c in "0123456789abcdef" for c in found)

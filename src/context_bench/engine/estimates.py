@@ -215,7 +215,7 @@ def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
 
 
 def _groups(codes: NDArray[Any]) -> int:
-    """How many different ones there are."""
+    """The number of different ones."""
     import numpy as np
 
     there = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=bool)

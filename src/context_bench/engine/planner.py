@@ -20,8 +20,8 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Told
 from context_bench.core.records import Example
 from context_bench.core.skipping import skip
-from context_bench.engine.plan import Block, Found, PlannedArm, Unit, content_key, example_facts, ordered, output_key
-from context_bench.engine.store.run_writer import ExampleRow, Known, Passed, Planned, Writer
+from context_bench.engine.plan import DependencyGroup, PlannedArm, StoredAnswer, WorkItem, content_key, example_facts, ordered, output_key
+from context_bench.engine.store.run_writer import ExampleRow, KnownPlan, Passed, Planned, Writer
 
 END: Any = object()
 #: To be raised when an example of the same source gets another content key, or an output another key, than before.
@@ -73,8 +73,8 @@ SPAN = 8192
 
 
 @dataclass(slots=True)
-class Tally:
-    """What planning found."""
+class PlanCounts:
+    """Counts of planned work."""
 
     owed: int = 0
     reused: int = 0
@@ -116,20 +116,20 @@ class Planning:
         reader: Executor,
         database: Executor,
     ) -> None:
-        self.tally = Tally()
+        self.tally = PlanCounts()
         self._source = Source(examples)
         self._arms, self._writer = arms, writer
         self._trials, self._seed, self._tapped = trials, seed, tapped
         self._reader, self._database = reader, database
         self._primaries = [i for i, arm in enumerate(arms) if arm.partner is None]
         self._dependents = [i for i, arm in enumerate(arms) if arm.partner is not None]
-        self._known = Known() if self._dependents else writer.known
+        self._known = KnownPlan() if self._dependents else writer.known
         self._wanted: deque[int] = deque()  # positions of the known part that owe something
         self._sure = self._source.told
         self._begun = False
         self._judges = {each.id for each in writer.evaluators if not each.after}
 
-    async def chunk(self, size: int) -> tuple[list[Unit], bool]:
+    async def chunk(self, size: int) -> tuple[list[WorkItem], bool]:
         """The units of up to `size` examples, and whether there may be more."""
         await self._pass_over()
         known = self._known
@@ -162,7 +162,7 @@ class Planning:
         if not self._begun:
             self._begun = True
             if any(arm.stateful for arm in self._arms) and not await self._all_done():
-                self._known = Known()
+                self._known = KnownPlan()
         while not self._wanted and self.tally.examples < self._known.positions:
             first = self.tally.examples
             passed = await self._passed(first)
@@ -212,10 +212,10 @@ class Planning:
 
     # --- units ---
 
-    def _units(self, row: ExampleRow, planned: Planned) -> Iterator[Unit]:
+    def _units(self, row: ExampleRow, planned: Planned) -> Iterator[WorkItem]:
         for trial in range(self._trials):
             taking = [index for index in self._primaries if self._arms[index].arm.takes(row.position)]
-            block = Block(len(taking), []) if self._dependents else None
+            block = DependencyGroup(len(taking), []) if self._dependents else None
             for index in ordered(taking, self._seed, row.content, trial):
                 key = output_key(self._arms[index], row.content, trial, row.occurrence)
                 if block is None and planned and self._settled(index, key, planned.get((self._arms[index].number, row.position, trial))):
@@ -226,7 +226,7 @@ class Planning:
                 for index in ordered(due, self._seed, row.content, trial):
                     block.dependents.append(self._unit(index, row, trial, b"", block, planned))
 
-    def _settled(self, arm: int, key: bytes, before: Found | None) -> bool:
+    def _settled(self, arm: int, key: bytes, before: StoredAnswer | None) -> bool:
         """Is nothing owed where the plan points to this output? Then it is only counted."""
         if before is None or not self._is_best(before, key) or self._arms[arm].stateful or (self._tapped and not before.tapped):
             return False
@@ -235,13 +235,13 @@ class Planning:
         self.tally.reuse(arm, 1, before.created)
         return True
 
-    def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: Block | None, planned: Planned) -> Unit:
-        unit = Unit(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
+    def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: DependencyGroup | None, planned: Planned) -> WorkItem:
+        unit = WorkItem(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
         if planned:
             unit.before = planned.get((self._arms[arm].number, row.position, trial))
         return unit
 
-    async def match(self, units: list[Unit]) -> None:
+    async def match(self, units: list[WorkItem]) -> None:
         """Find stored outputs for these units, and let plan rows point to them."""
         if not self._writer.has_past:
             return
@@ -261,11 +261,11 @@ class Planning:
         if any(unit.output is None and unit.before is not None for unit in units):
             self._sure = False  # until it is answered, its row points to what answers something else
 
-    def _is_best(self, before: Found | None, key: bytes) -> bool:
+    def _is_best(self, before: StoredAnswer | None, key: bytes) -> bool:
         """Does what the plan pointed to answer this key, so that no other output could answer it better?"""
         return before is not None and before.key == key and before.own and not before.failed
 
-    def _stand_for(self, unit: Unit, found: Found | None) -> None:
+    def _stand_for(self, unit: WorkItem, found: StoredAnswer | None) -> None:
         """Let a stored output answer the unit, if it is an answer (and was seen by a tap, if there is one now)."""
         if found is None:
             return

@@ -87,7 +87,7 @@ EVERY = 20.0
 
 
 @asynccontextmanager
-async def signs_of_life(show: Callable[[], Awaitable[object]], every: float = EVERY) -> AsyncIterator[None]:
+async def heartbeat(show: Callable[[], Awaitable[object]], every: float = EVERY) -> AsyncIterator[None]:
     """Call `show` again and again for the block, however long an example takes. If it fails, so does the work, and says so."""
 
     async def going() -> None:

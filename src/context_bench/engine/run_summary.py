@@ -29,7 +29,7 @@ _OF_SCORE = frozenset(("mean_score", "pass_rate", "num_passing", "cost_of_pass",
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """Parts of `core.records.Result`; see there."""
 
     summary: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def summarise(
     aside: Collection[str] = (),
     unranked: Collection[str] = (),
     by_cluster: bool = False,
-) -> Summary:
+) -> RunSummary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
     `rows_of(name)` gives a system's rows in plan order. Built-in metrics see them one by one; a metric without `tally()` gets the list
@@ -69,7 +69,7 @@ def summarise(
     `by_cluster`: what the command line calls `-n` counts clusters. With two or more systems each gets its `pareto_rank`.
     Raises `BadInput` if no row has `score_field` although rows have other scores.
     """
-    found, gatherer, roles = Summary(), Gatherer(), roles or {}
+    found, gatherer, roles = RunSummary(), Gatherer(), roles or {}
     columns: dict[str, Columns] = {}
     whole: dict[str, Columns] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
     names: dict[str, list[dict[str, str]]] = {}
@@ -254,7 +254,7 @@ def _require_fields(columns: dict[str, Columns], wanted: set[str]) -> None:
             )
 
 
-def _rank(found: Summary, metrics: Sequence[Any], roles: Mapping[str, ArmRole]) -> None:
+def _rank(found: RunSummary, metrics: Sequence[Any], roles: Mapping[str, ArmRole]) -> None:
     """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured.
 
     A noise floor, often asked of fewer examples, has none and takes none.
@@ -277,14 +277,14 @@ def _rank(found: Summary, metrics: Sequence[Any], roles: Mapping[str, ArmRole]) 
         found.summary[system]["pareto_rank"] = float(rank)
 
 
-def _coordinates(found: Summary, quality: str, cost: str) -> tuple[str, str]:
+def _coordinates(found: RunSummary, quality: str, cost: str) -> tuple[str, str]:
     """The summary's names of the two. A score's mean is called after it, but for the score that the run is about."""
     known = {name for values in found.summary.values() for name in values}
     return next((name for name in (quality, f"mean_{quality}") if name in known), "mean_score"), cost
 
 
 def _against(
-    found: Summary,
+    found: RunSummary,
     columns: Mapping[str, Columns],
     score_field: str,
     baseline: str | None,
@@ -308,7 +308,7 @@ def _against(
     return baseline or of_kind({name: roles.get(name, CANDIDATE) for name in columns}, "full") or next(iter(columns))
 
 
-def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None) -> list[str]:
+def _notes(found: RunSummary, columns: dict[str, Columns], score_field: str | None) -> list[str]:
     notes: list[str] = []
     for system, sources in found.failures.items():
         for source, classes in sources.items():
@@ -334,7 +334,7 @@ def _notes(found: Summary, columns: dict[str, Columns], score_field: str | None)
     return notes
 
 
-def _unequal_judges(found: Summary, columns: dict[str, Columns]) -> list[str]:
+def _unequal_judges(found: RunSummary, columns: dict[str, Columns]) -> list[str]:
     """An evaluator that fails on one system more than on another skews the comparison (χ² at 5 %)."""
     sources = sorted({source for by in found.failures.values() for source in by} - {"system"})
     if not sources:

@@ -36,7 +36,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How one command ended.
+    """The end of one command.
 
     `exit`: its status (negative: the signal that ended it), None if it was killed for a limit. `stdout_tail`, `stderr_tail`: the last of
     what it said, at most `keep` bytes each, bad UTF-8 replaced; `dropped`: how many bytes of both came before. `seconds`: on the clock.
@@ -60,7 +60,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the hidden tests say. `solved`: the verifier's own condition holds (see `verify`).
+    """The result of the hidden tests. `solved`: the verifier's own condition holds (see `verify`).
 
     `passed`, `failed`: of the tests that were named beforehand; those that were not seen in the output are in `failed` too. `reward`: the
     number that a Harbor verifier wrote. `undone`: files with power over tests that the agent had changed and that were put back or taken

@@ -109,8 +109,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """Where groups can be made. `version`: of control groups, 1 or 2; `roots`: controller → the folder to make them in."""
+class ControlGroups:
+    """A place where groups can be made. `version`: of control groups, 1 or 2; `roots`: controller → the folder to make them in."""
 
     version: int
     roots: Mapping[str, Path]
@@ -157,7 +157,7 @@ def _namespace() -> int:
 
 
 def _begun(pid: int) -> int | None:
-    """When the process began, in ticks since the machine did; None if there is none."""
+    """The time at which the process began, in ticks since the machine did; None if there is none."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
@@ -198,7 +198,7 @@ _LIMITS = {"memory": _limit_memory, "pids": _limit_tasks}
 
 
 @cache
-def find_groups() -> Groups | None:
+def find_groups() -> ControlGroups | None:
     """What this system grants us, tried out; None if neither memory nor processes can be limited. Removes what the dead left."""
     mounts, own = _read("/proc/self/mountinfo"), _read("/proc/self/cgroup")
     for found in _candidates(mounts, own):
@@ -215,16 +215,16 @@ def _read(place: str) -> str:
         return ""
 
 
-def _candidates(mounts: str, own: str) -> Iterator[Groups]:
+def _candidates(mounts: str, own: str) -> Iterator[ControlGroups]:
     """The best first: all that the second version has, then all of the first, then single controllers of it."""
     yield from _second(mounts, own)
     first = _first(mounts, own)
     for names in (_CONTROLLERS, ("memory", "pids"), ("memory",), ("pids",)):
         if roots := {name: first[name] for name in names if name in first}:
-            yield Groups(1, roots)
+            yield ControlGroups(1, roots)
 
 
-def _second(mounts: str, own: str) -> Iterator[Groups]:
+def _second(mounts: str, own: str) -> Iterator[ControlGroups]:
     """Our own group's ancestors: only in one whose controllers are passed on, and which may have no processes, groups are made."""
     path = next((line.split("::", 1)[1] for line in own.splitlines() if line.startswith("0::")), None)
     for kind, root, place, _ in _mounts(mounts):
@@ -235,7 +235,7 @@ def _second(mounts: str, own: str) -> Iterator[Groups]:
                     break
                 passed_on = set(_read(str(folder / "cgroup.subtree_control")).split())
                 if passed_on & {"memory", "pids"}:
-                    yield Groups(2, {name: folder for name in _CONTROLLERS if name in passed_on})
+                    yield ControlGroups(2, {name: folder for name in _CONTROLLERS if name in passed_on})
 
 
 def _first(mounts: str, own: str) -> dict[str, Path]:
@@ -266,7 +266,7 @@ def _below(place: Path, path: str, root: str) -> Path:
     return there if there.is_dir() else place
 
 
-def _works(groups: Groups) -> bool:
+def _works(groups: ControlGroups) -> bool:
     """A process gets into a group there and ends in it."""
     try:
         group = groups.make(Caps(64 * 2**20, 16))

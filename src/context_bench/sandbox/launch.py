@@ -22,7 +22,7 @@ from context_bench.core.errors import MissingProgram, SandboxFailed
 from context_bench.sandbox.backends import PATH, Bubblewrap, Container, NoSandbox, Places, Sandbox
 from context_bench.sandbox.bounds import Bounds, Finished, Limits
 from context_bench.sandbox.inside import WORD
-from context_bench.sandbox.supervision import Command, Stop, watched
+from context_bench.sandbox.supervision import RunningCommand, StopRequest, watched
 from context_bench.sandbox.workspace_files import give
 
 #: Reads the first piece of stdin and runs it; `inside.begin` reads the rest.
@@ -114,7 +114,7 @@ def _dumped(value: Any) -> bytes:
     return marshal.dumps(value, 4)  # the newest version that every Python since 3.4 reads
 
 
-async def _talk(command: Command, sent: bytes, seconds: float) -> tuple[bytes, bytes, str]:
+async def _talk(command: RunningCommand, sent: bytes, seconds: float) -> tuple[bytes, bytes, str]:
     """Start, send, and read at most a little of what comes back until the process has ended."""
     pipe = asyncio.subprocess.PIPE
     try:
@@ -159,7 +159,7 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
 
 def run_in(
     sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str], places: Places, *, network: bool, bounds: Bounds, timeout: float,
-    stdin: bytes, keep: int, disk: Path, stop: Stop,
+    stdin: bytes, keep: int, disk: Path, stop: StopRequest,
 ) -> Finished:  # fmt: skip
     """One command inside. Raises `SandboxFailed` if the walls do not come up."""
     command = sandbox.command(["/bin/sh", "-c", _limits(sandbox, bounds), "sh", *argv], environment, places, network, bounds)
@@ -270,7 +270,7 @@ def _kinds(faults: list[str], image: str | None) -> Iterator[Sandbox]:
 
 
 async def _fault_with_programs(kind: Sandbox) -> str:
-    """What keeps this kind from being used; "" if it contains."""
+    """The reason for which this kind cannot be used; "" if it contains."""
     try:
         outcome = await run(kind, _PROBE, {}, Limits(timeout=20.0))
     except SandboxFailed as error:
@@ -289,7 +289,17 @@ def _fault_with_agents(kind: Sandbox) -> str:
         try:
             give(copy, places.user)
             finished = run_in(
-                kind, argv, environment, places, network=False, bounds=Bounds(), timeout=60.0, stdin=b"", keep=4096, disk=copy, stop=Stop()
+                kind,
+                argv,
+                environment,
+                places,
+                network=False,
+                bounds=Bounds(),
+                timeout=60.0,
+                stdin=b"",
+                keep=4096,
+                disk=copy,
+                stop=StopRequest(),
             )
         except (SandboxFailed, OSError) as error:  # not every disk knows every user
             return str(error)

@@ -26,7 +26,7 @@ _WALLS = 1  # the process of bwrap itself is a member of the group too
 
 
 @dataclass(slots=True)
-class Command:
+class RunningCommand:
     """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than killing its processes.
 
     `handles`: files that it gets; `told`: one of them, in which bwrap says whether the command was started (what runs inside does not have
@@ -53,13 +53,13 @@ class Command:
 
 
 @dataclass(slots=True)
-class Stop:
+class StopRequest:
     """Told from another thread that the command has to end."""
 
     asked: threading.Event = field(default_factory=threading.Event)
 
 
-def watched(command: Command, bounds: Bounds, timeout: float, *, keep: int, disk: Path, stop: Stop) -> Finished:
+def watched(command: RunningCommand, bounds: Bounds, timeout: float, *, keep: int, disk: Path, stop: StopRequest) -> Finished:
     """Run `command` to its end, at most `timeout` seconds; `disk`: the folder whose size counts. `OSError` if it cannot start."""
     started = time.monotonic()
     pipe = subprocess.PIPE
@@ -95,7 +95,7 @@ def watched(command: Command, bounds: Bounds, timeout: float, *, keep: int, disk
     )
 
 
-def _why_over(process: subprocess.Popen[bytes], group: Group | None, bounds: Bounds, deadline: float, disk: Path, stop: Stop) -> str:
+def _why_over(process: subprocess.Popen[bytes], group: Group | None, bounds: Bounds, deadline: float, disk: Path, stop: StopRequest) -> str:
     """Wait; "" when it ended by itself, else for what it has to be killed."""
     look_at_disk = 0.0
     while True:
@@ -127,7 +127,7 @@ def _over(pid: int, group: Group | None, bounds: Bounds) -> str:
     return "memory" if not counted and sum(map(_resident, family)) > bounds.memory else ""
 
 
-def _end(process: subprocess.Popen[bytes], command: Command) -> None:
+def _end(process: subprocess.Popen[bytes], command: RunningCommand) -> None:
     """Nothing of the command is left after this."""
     if process.poll() is None:
         if command.end is not None:

@@ -36,15 +36,15 @@ _LOOK = 0.02  # how often, in seconds, a silent program is asked whether it has 
 
 
 @dataclass(slots=True)
-class Finished:
-    """How a program ended and what it wrote."""
+class FinishedProgram:
+    """The end of a program, with its output."""
 
     status: int
     out: bytes
     err: bytes
 
 
-def run_program(argv: Sequence[str], timeout: float, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Finished:
+def run_program(argv: Sequence[str], timeout: float, stdin: str | None = None, env: Mapping[str, str] | None = None) -> FinishedProgram:
     """Start `argv` in a process group of its own and wait for it, at most `timeout` seconds. `env`: its environment, by default ours.
 
     When time is up, the whole group is killed and `TimedOut` raised. When the program itself ends well but something it started keeps its
@@ -77,7 +77,7 @@ def run_program(argv: Sequence[str], timeout: float, stdin: str | None = None, e
         raise TimedOut(f"{argv[0]} had not ended after {timeout:g} s; it was killed, with all that it had started") from None
     finally:
         watched.close()
-    return Finished(program.returncode, bytes(watched.out), bytes(watched.err))
+    return FinishedProgram(program.returncode, bytes(watched.out), bytes(watched.err))
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ def _why_not(
     by_reward: bool,
     reward: float | None,
 ) -> str:
-    """Why it is not solved; "" if it is."""
+    """The reason for which it is not solved; "" if it is."""
     if done.timed_out:
         return f"the tests did not end within {timeout:g} s"
     if done.killed:

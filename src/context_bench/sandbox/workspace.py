@@ -19,7 +19,7 @@ from context_bench.core.errors import BadInput, CopyUnusable, SandboxFailed, Set
 from context_bench.sandbox.backends import PATH, TOOLS, Bubblewrap, Places, Sandbox
 from context_bench.sandbox.bounds import Bounds, Finished
 from context_bench.sandbox.launch import find_house, run_in
-from context_bench.sandbox.supervision import Stop, size_of
+from context_bench.sandbox.supervision import StopRequest, size_of
 from context_bench.sandbox.workspace_files import (
     LARGE,
     PLAIN,
@@ -197,7 +197,7 @@ class Workspace:
         (root / "etc" / "passwd").write_text(f"root:x:0:0::/:/bin/sh\nagent:x:{user}:{user}::{_HOME}:/bin/sh\n")
         (root / "etc" / "group").write_text(f"root:x:0:\nagent:x:{user}:\n")
         self._written = {self.path, self.home, self._tmp, root / "etc", root / "bin"}
-        self._stop = Stop()
+        self._stop = StopRequest()
         self._guarded: Guarded | None = None
         self._left = Left(0, {})
 

@@ -293,7 +293,7 @@ _LEFT_BY_RUNNING = "__pycache__/\n*.py[co]\n.pytest_cache/\n"
 
 
 def git(argv: Sequence[str], *, cwd: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-    """What git says. Raises `BadInput` with its own words where it fails, `MissingProgram` where there is none."""
+    """The output of git. Raises `BadInput` with its own words where it fails, `MissingProgram` where there is none."""
     program = shutil.which("git")
     if program is None:
         raise MissingProgram("Copies of repositories need git (apt-get install git).")

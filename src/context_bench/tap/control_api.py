@@ -62,7 +62,7 @@ HEADER = "x-context-bench-control"
 
 
 class Controlled(Protocol):
-    """What is controlled: a tap, which keeps apart what each owner asks for."""
+    """Protocol of the controlled tap, which keeps apart what each owner asks for."""
 
     def status(self) -> dict[str, Any]:
         """What it is and has seen."""
@@ -83,7 +83,7 @@ class Controlled(Protocol):
         """What came in nobody's, since the owner last asked."""
 
 
-class Control:
+class TapControl:
     """Answers the control API for one tap."""
 
     def __init__(self, tap: Controlled) -> None:

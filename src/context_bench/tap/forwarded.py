@@ -36,7 +36,7 @@ from context_bench.tap.masking import (
     masker,
     part_kind,
 )
-from context_bench.tap.matching import KEY_HEADERS, Headers, Match, Window
+from context_bench.tap.matching import KEY_HEADERS, Headers, MarkMatch, Window
 from context_bench.tap.prefix import Joining, Prefixes
 from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request, render_reply, wire_of
 from context_bench.wire.apis.shared import dump, load_body
@@ -117,7 +117,7 @@ class Exchange:
     method: str
     target: str
     headers: Headers
-    match: Match
+    match: MarkMatch
     started: float
     arrived: float
     ended: float = 0.0
@@ -163,7 +163,7 @@ def header(headers: Headers, name: str) -> str:
     return ", ".join(value for key, value in headers if key.lower() == name)
 
 
-class Scribe:
+class RecordWriter:
     """Writes the record of an exchange. Not for two threads at once: it remembers the earlier requests of every session."""
 
     def __init__(self, policy: str = "full", *, counter_model: str | None = None, secrets_known: Iterable[str] = ()) -> None:
@@ -490,7 +490,7 @@ def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
 
 
 def _header_facts(headers: Headers) -> dict[str, Any]:
-    """Which headers came, and what the harmless ones said."""
+    """Names of the headers, and the values of harmless ones."""
     told = {name: header(headers, name)[:200] for name in _HEADERS_TOLD}
     return {"names": sorted({_word(key.lower()) for key, _ in headers})[:64], **{name: value for name, value in told.items() if value}}
 

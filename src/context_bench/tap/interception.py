@@ -33,7 +33,7 @@ from context_bench.tap.matching import Headers, unmarked_target, without_marks
 from context_bench.tap.websocket import (
     MESSAGE_LIMIT,
     Hearing,
-    Refused,
+    UpgradeRefused,
     carry,
     check_handshake,
     open_upstream,
@@ -86,7 +86,7 @@ class TapRelay:
 
     @property
     def gone(self) -> str:
-        """Why an exchange was cancelled."""
+        """The reason for which an exchange was cancelled."""
         return "the tap was stopped" if self.stopping else "the client went away"
 
     def outward(self, exchange: Exchange) -> tuple[str, Headers]:
@@ -103,11 +103,11 @@ class TapRelay:
         try:
             check_handshake(request, protocols_of(exchange.headers))
             upstream = await self._upgrade(exchange)
-        except (Refused, UpstreamFailed, BadTarget) as failed:
+        except (UpgradeRefused, UpstreamFailed, BadTarget) as failed:
             status = 400 if isinstance(failed, BadTarget) else failed.status
             exchange.status, exchange.error = status, str(failed)
             error = {"error": {"message": f"context-bench tap: {failed}", "type": "no_websocket", "code": status}}
-            refusal = web.json_response(error, status=status, headers=failed.headers if isinstance(failed, Refused) else None)
+            refusal = web.json_response(error, status=status, headers=failed.headers if isinstance(failed, UpgradeRefused) else None)
             refusal.force_close()
             return refusal
         except asyncio.CancelledError:
@@ -200,8 +200,8 @@ class _Seen(Passage):
         return web.json_response(error, status=status)
 
 
-class Gate:
-    """Who may use the tap at all. A web page must not: not by a name of its own that points here, and not from another origin."""
+class AccessCheck:
+    """The access check of the tap. A web page must not: not by a name of its own that points here, and not from another origin."""
 
     def __init__(self, host: str, names: Collection[str] = ()) -> None:
         self._far = not is_loopback(host)
@@ -210,7 +210,7 @@ class Gate:
         )
 
     def refusal(self, request: web.BaseRequest) -> str | None:
-        """Why the request is not let in, or `None`."""
+        """The reason for which the request is refused, or `None`."""
         given = request.headers.get(hdrs.HOST)  # absent in HTTP/1.0, which no browser speaks
         host = "" if given is None else host_of(f"//{given}")
         if given is not None and not self._knows(host):

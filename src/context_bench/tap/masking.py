@@ -156,7 +156,7 @@ _OUR_SIDE = ("the client ", "the tap was stopped")
 
 
 def failure_of(record: Forwarded) -> str | None:
-    """How a request failed, by its status or by what was seen of its answer; `None` if it was answered whole."""
+    """The failure of a request, by its status or by what was seen of its answer; `None` if it was answered whole."""
     if record.status is None:
         return "client left" if client_left(record.error) else "no answer"
     if record.status >= 400:
@@ -171,7 +171,7 @@ def mark_failed(record: Forwarded, how: str) -> None:
 
 
 def cut_off(error: str | None) -> str:
-    """Who ended an answer before its end, by the error of its exchange."""
+    """The side that ended an answer before its end, by the error of its exchange."""
     return "client left" if client_left(error) else "broken off"
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from context_bench.core.records import Forwarded
 from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
-from context_bench.tap.forwarded import Body, Exchange, Scribe, header
+from context_bench.tap.forwarded import Body, Exchange, RecordWriter, header
 from context_bench.tap.matching import Headers, Window
 from context_bench.tap.pairing import words
 from context_bench.wire.request import WireRequest
@@ -37,8 +37,8 @@ class Row(NamedTuple):
         return found
 
 
-class Shelf:
-    """Where finished records lie until they are asked for: all, late ones by owner, unmatched ones. They lie there packed.
+class RecordBuffer:
+    """Buffers finished records, packed, until a client collects them: all, late ones by owner, unmatched ones.
 
     Of each kind there is room for `most` and for `most_bytes` of packed ones; the oldest go first, and `forgotten` says how many.
     `remember`: keep all of them, for whoever has the tap itself in hand.
@@ -56,7 +56,7 @@ class Shelf:
 
     @property
     def forgotten(self) -> int:
-        """How many records there was no more room for."""
+        """The number of records for which there was no more room."""
         return self._all.forgotten if self._remember else self._nobodys.forgotten + self._late.forgotten
 
     def welcome(self, owner: str, arrived: int) -> None:
@@ -64,7 +64,7 @@ class Shelf:
         self._given.setdefault(owner, (self._number, arrived))
 
     def keeps(self, window: Window | None) -> bool:
-        """Whether `put` will keep a record of this window, as far as can be said now. May be called in any thread."""
+        """True if `put` will keep a record of this window, as far as can be said now. May be called in any thread."""
         return self._remember or window is None
 
     def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
@@ -164,7 +164,7 @@ class Done:
 class Work:
     """Reads exchanges. `shown`: a witness is shown more than the records."""
 
-    def __init__(self, scribe: Scribe, *, shown: bool) -> None:
+    def __init__(self, scribe: RecordWriter, *, shown: bool) -> None:
         self._scribe, self._shown = scribe, shown
 
     def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
@@ -193,7 +193,7 @@ class Work:
         return done
 
 
-def _not_read(scribe: Scribe, exchange: Exchange, error: BaseException) -> Done:
+def _not_read(scribe: RecordWriter, exchange: Exchange, error: BaseException) -> Done:
     """The sizes and times of an exchange whose reading failed."""
     how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
     too_large = isinstance(error, Lost) and error.too_large
@@ -213,13 +213,15 @@ def _unpacks(headers: Headers, body: Body) -> bool:
     return unpacks_to_more(body.data, encoding, _LARGE)
 
 
-class Reader:
+class ExchangeReader:
     """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever some are done.
 
     `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself happens on one loop.
     """
 
-    def __init__(self, scribe: Scribe, shelf: Shelf, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None) -> None:
+    def __init__(
+        self, scribe: RecordWriter, shelf: RecordBuffer, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None
+    ) -> None:
         self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
         self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
         self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0)

@@ -24,11 +24,11 @@ from context_bench.core.urls import listening_port
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.serverlog import SERVER_LOG
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
-from context_bench.tap.control_api import PREFIX, Control, record_file
-from context_bench.tap.forwarded import SOCKET, SPOKEN, Exchange, Room, Scribe
-from context_bench.tap.interception import Gate, Socket, TapRelay
+from context_bench.tap.control_api import PREFIX, TapControl, record_file
+from context_bench.tap.forwarded import SOCKET, SPOKEN, Exchange, RecordWriter, Room
+from context_bench.tap.interception import AccessCheck, Socket, TapRelay
 from context_bench.tap.matching import Headers, Window, Windows, find_marks
-from context_bench.tap.record_writer import Reader, Shelf, Sink, Witness
+from context_bench.tap.record_writer import ExchangeReader, RecordBuffer, Sink, Witness
 from context_bench.tap.websocket import Talk, is_upgrade
 from context_bench.wire.apis.read import wire_of
 
@@ -125,15 +125,15 @@ class Tap:
         self._port = listening_port(port, "the tap's port")
         self._clock, self._witness = clock, witness
         self._windows = Windows(marker, clock=clock)
-        self._scribe = Scribe(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
-        self._gate = Gate(host, names)
-        self._control = Control(self)
-        self._shelf = Shelf(remember=remember)
+        self._scribe = RecordWriter(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
+        self._gate = AccessCheck(host, names)
+        self._control = TapControl(self)
+        self._shelf = RecordBuffer(remember=remember)
         self._open: dict[str, Exchange] = {}
         self._room = Room()
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
-        self._reader = Reader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
+        self._reader = ExchangeReader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: TapThread | None = None
         self._closing = contextlib.AsyncExitStack()

@@ -134,7 +134,7 @@ _CLOSING_SECONDS, _AT_ONCE = 2.0, 0.2
 _GONE = 1001
 
 
-class Refused(Exception):
+class UpgradeRefused(Exception):
     """The upstream opens no WebSocket; `status` is what the client is told, with `headers`."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str]) -> None:
@@ -143,16 +143,16 @@ class Refused(Exception):
 
 
 def is_upgrade(request: web.BaseRequest) -> bool:
-    """Whether a client asks for a WebSocket."""
+    """True if a client asks for a WebSocket."""
     headers = request.headers
     asked = "upgrade" in (word.strip().lower() for word in headers.get(hdrs.CONNECTION, "").split(","))
     return request.method == hdrs.METH_GET and asked and headers.get(hdrs.UPGRADE, "").strip().lower() == "websocket"
 
 
 def check_handshake(request: web.BaseRequest, protocols: Sequence[str]) -> None:
-    """Raise `Refused` for a client that asks in a way that cannot be granted: nobody behind need hear of it."""
+    """Raise `UpgradeRefused` for a client that asks in a way that cannot be granted: nobody behind need hear of it."""
     if not web.WebSocketResponse(protocols=protocols).can_prepare(request):
-        raise Refused(400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {})
+        raise UpgradeRefused(400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {})
 
 
 def without_handshake(headers: Headers) -> Headers:
@@ -169,7 +169,10 @@ def protocols_of(headers: Headers) -> list[str]:
 async def open_upstream(
     session: aiohttp.ClientSession, url: Any, headers: Any, *, protocols: Sequence[str], packed: bool, proxy: str | None
 ) -> aiohttp.ClientWebSocketResponse:
-    """The WebSocket at the upstream. `packed`: offer to pack messages. Raises `Refused`, and what a request raises that cannot connect."""
+    """The WebSocket at the upstream. `packed`: offer to pack messages.
+
+    Raises `UpgradeRefused`, and the errors of a request that cannot connect.
+    """
     try:
         async with asyncio.timeout(PATIENCE):
             return await session.ws_connect(
@@ -184,22 +187,22 @@ async def open_upstream(
     except aiohttp.WSServerHandshakeError as error:
         _refuse(error)
     except aiohttp.ServerDisconnectedError:
-        raise Refused(426, "the upstream closed the connection instead of opening a WebSocket", {}) from None
+        raise UpgradeRefused(426, "the upstream closed the connection instead of opening a WebSocket", {}) from None
     except TimeoutError:
-        raise Refused(426, f"the upstream did not open a WebSocket within {PATIENCE:.0f} s", {}) from None
+        raise UpgradeRefused(426, f"the upstream did not open a WebSocket within {PATIENCE:.0f} s", {}) from None
 
 
 def _refuse(error: aiohttp.WSServerHandshakeError) -> NoReturn:
     given: Mapping[str, str] = error.headers or {}
     told = {str(name): given[name] for name in _TOLD_ALONG if name in given}
     if error.status in _PASSED_ON:
-        raise Refused(error.status, f"the upstream refuses the WebSocket with {error.status}", told) from None
-    raise Refused(426, f"the upstream opens no WebSocket (it answered {error.status}); send plain requests", told) from None
+        raise UpgradeRefused(error.status, f"the upstream refuses the WebSocket with {error.status}", told) from None
+    raise UpgradeRefused(426, f"the upstream opens no WebSocket (it answered {error.status}); send plain requests", told) from None
 
 
 @dataclass(slots=True)
 class Ended:
-    """How one side of a WebSocket came to its end: the code and reason to tell the other side, and what it was in words."""
+    """The end of one side of a WebSocket: the code and reason to tell the other side, and what it was in words."""
 
     code: int
     reason: bytes
@@ -220,7 +223,7 @@ class Hearing(Protocol):
         """A message of the upstream; after the client has it, but for those that `ends` says yes to."""
 
     def ends(self, text: str) -> bool:
-        """Whether a message of the upstream waits for `kept` before it goes on."""
+        """True if a message of the upstream waits for `kept` before it goes on."""
 
     async def kept(self) -> None:
         """Wait until what the last such message ended is kept."""

@@ -1,4 +1,4 @@
-"""What the replay of recorded sessions shows beyond rows and scores, read from the stored traffic.
+"""Figures of a replay of recorded sessions, beside rows and scores, read from the stored traffic.
 
 `Result.lifts`: does each system that shortened keep more of the conversations' atoms than truncation to the same size?
 `Result.replay` of such a run: `level`, `passthrough` (name of the arm, at level 1), `cache_rules`, and `systems[name]` = `requests`,
@@ -124,7 +124,7 @@ def _leading(pair: Lift) -> str:
 
 
 def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What must be known of the recordings."""
+    """Facts about the recordings that a reader must know."""
     for told in sets:
         if rebuilt := told.get("reconstructed"):
             yield (

@@ -17,12 +17,12 @@ from typing import Any
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Stop, describe
-from context_bench.engine.executors.link import Line, Message, NodeReplies, SharedLimiter, SharedSpend
-from context_bench.engine.executors.local import Twin, close_twin, judged, load_tokenizers, twin_of
-from context_bench.engine.plan import Outcome, SetUp, Unit
+from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
+from context_bench.engine.executors.local import IsolatedInstance, close_instance, isolated_instance, judged, load_tokenizers
+from context_bench.engine.plan import Outcome, SetUp, WorkItem
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.reply_cache import StoredReplies
-from context_bench.engine.work import Bench, Hand, perform, set_up
+from context_bench.engine.work import WorkerContext, WorkerThread, perform, set_up
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter
 
 
@@ -139,8 +139,8 @@ BEAT = 5.0
 class _Kept:
     """A group's twin, and the thread that all its calls are made in."""
 
-    twin: Twin
-    hand: Hand
+    twin: IsolatedInstance
+    thread: WorkerThread
 
 
 @dataclass(slots=True)
@@ -159,10 +159,10 @@ class Node:
         loop = asyncio.get_running_loop()
         self._outbox: list[Message] = []
         self._news = asyncio.Event()
-        self._line = Line(loop, self._post)
+        self._line = DriverLink(loop, self._post)
         self._work: dict[int, _Work] = {}
         self._twins: dict[int, _Kept] = {}
-        self._free: list[Hand] = []
+        self._free: list[WorkerThread] = []
         limiters: dict[int, SharedLimiter] = {}
         replies = NodeReplies(self._line)
 
@@ -176,8 +176,10 @@ class Node:
         timeout, paid = about["example_timeout"], about.pop("paid")
         scorers = [Scorer(each, timeout) for each in evaluators]
         spend = SharedSpend(self._line) if paid else None
-        self._bench = Bench(arms=arms, scorers=scorers, clock=SYSTEM_CLOCK, spend=spend, leave_behind=self._leave_behind, **about)
-        if recorder := self._bench.recorder:
+        self._worker_context = WorkerContext(
+            arms=arms, scorers=scorers, clock=SYSTEM_CLOCK, spend=spend, leave_behind=self._leave_behind, **about
+        )
+        if recorder := self._worker_context.recorder:
             await recorder.__aenter__()  # type: ignore[attr-defined]
         await asyncio.to_thread(load_tokenizers, arms)
         return package_version()
@@ -241,34 +243,36 @@ class Node:
 
     # --- the work ---
 
-    async def _perform(self, ticket: int, unit: Unit, twin: int | None) -> Outcome:
+    async def _perform(self, ticket: int, unit: WorkItem, twin: int | None) -> Outcome:
         kept = None if twin is None else self._twins[twin]
-        hand = kept.hand if kept is not None else self._hand()
+        thread = kept.thread if kept is not None else self._thread()
         try:
-            return await perform(self._bench, unit, hand, None if kept is None else kept.twin.system)
+            return await perform(self._worker_context, unit, thread, None if kept is None else kept.twin.system)
         finally:
             if kept is None:
-                self._free.append(hand)
+                self._free.append(thread)
 
-    async def _judge(self, ticket: int, unit: Unit, output: dict[str, Any], ids: set[int]) -> Outcome:
-        outcome, hand = Outcome(unit, ran=False, output=output), self._hand()
+    async def _judge(self, ticket: int, unit: WorkItem, output: dict[str, Any], ids: set[int]) -> Outcome:
+        outcome, thread = Outcome(unit, ran=False, output=output), self._thread()
         try:
-            await judged(self._bench, outcome, [scorer for scorer in self._bench.scorers if scorer.planned.id in ids], hand)
+            await judged(
+                self._worker_context, outcome, [scorer for scorer in self._worker_context.scorers if scorer.planned.id in ids], thread
+            )
         finally:
-            self._free.append(hand)
+            self._free.append(thread)
         outcome.output = {}  # the driver has it
         return outcome
 
     async def _twin(self, ticket: int, arm: int, name: str) -> tuple[bool, bool]:
-        hand = self._hand()
-        twin = await twin_of(self._bench.arms[arm], name, hand)
-        self._twins[ticket] = _Kept(twin, hand)
+        thread = self._thread()
+        twin = await isolated_instance(self._worker_context.arms[arm], name, thread)
+        self._twins[ticket] = _Kept(twin, thread)
         return twin.sets_up, twin.own
 
-    async def _set_up(self, ticket: int, setup: SetUp, unit: Unit, twin: int) -> SetUp:
+    async def _set_up(self, ticket: int, setup: SetUp, unit: WorkItem, twin: int) -> SetUp:
         kept = self._twins[twin]
         try:
-            await set_up(self._bench, setup, unit, kept.hand, kept.twin.system)
+            await set_up(self._worker_context, setup, unit, kept.thread, kept.twin.system)
         except asyncio.CancelledError:
             self._work[ticket].left.append(setup)
             raise
@@ -279,13 +283,13 @@ class Node:
     async def _close(self, ticket: int, twin: int) -> None:
         kept = self._twins.pop(twin)
         try:
-            await close_twin(kept.twin, kept.hand)
+            await close_instance(kept.twin, kept.thread)
         finally:
-            self._free.append(kept.hand)
+            self._free.append(kept.thread)
 
-    def _hand(self) -> Hand:
+    def _thread(self) -> WorkerThread:
         """A thread for what blocks, that no other work uses meanwhile."""
-        return self._free.pop() if self._free else Hand("context-bench-system")
+        return self._free.pop() if self._free else WorkerThread("context-bench-system")
 
     def _said(self, result: Any) -> bytes:
         """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is kept."""

@@ -16,7 +16,7 @@ BUSY_TIMEOUT = 30_000
 
 
 class Database(Protocol):
-    """Where a store is kept, and what the kinds of databases do differently around statements."""
+    """The database of a store, with what the kinds of databases do differently around statements."""
 
     @property
     def name(self) -> str: ...

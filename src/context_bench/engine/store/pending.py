@@ -15,16 +15,16 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, fal
 
 from context_bench.core.records import Example
 from context_bench.engine.encoding import dumps
-from context_bench.engine.plan import Found, PlannedArm
+from context_bench.engine.plan import PlannedArm, StoredAnswer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import insert, written
-from context_bench.engine.store.prepared import Query, Serializer, add, put
+from context_bench.engine.store.prepared import PreparedQuery, Serializer, add, put
 
 _k, _p, _o, _s = schema.sources.c, schema.plan.c, schema.outputs.c, schema.scores.c
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPlan:
     """The plan is known for the first `positions` examples; `ended`: there are no more."""
 
     positions: int = 0
@@ -130,16 +130,16 @@ class SourceRow:
     run: int
     source: bytes | None
 
-    def begin(self, connection: Connection, *, fresh: bool) -> Known:
+    def begin(self, connection: Connection, *, fresh: bool) -> KnownPlan:
         """What is known of the plan for this source; what was known of another one is forgotten."""
         if not fresh:
             found = connection.execute(select(_k.source, _k.positions, _k.ended).where(_k.run == self.run)).first()
             if found is not None and found.source == self.source:
-                return Known(found.positions, found.ended)
+                return KnownPlan(found.positions, found.ended)
             connection.execute(delete(schema.sources).where(_k.run == self.run))
         if self.source is not None:
             connection.execute(insert(connection, schema.sources).values(run=self.run, source=self.source, positions=0, ended=false()))
-        return Known()
+        return KnownPlan()
 
     def planned(self, connection: Connection, first: int, count: int) -> None:
         """So many examples more are planned, if all before `first` are known."""
@@ -156,7 +156,7 @@ class SourceRow:
 #: SQLite takes at least 999 values in one statement; stay below.
 _MANY = 400
 #: (arm number, position, trial) → the output that its plan row points to, `None` where it is owed.
-Planned = dict[tuple[int, int, int], Found | None]
+Planned = dict[tuple[int, int, int], StoredAnswer | None]
 _e = schema.examples.c
 _EXAMPLE = ("run", "position", "id", "dataset", "group", "cluster", "content", "body")
 _OWED = ("run", "arm", "position", "trial", "output")
@@ -256,7 +256,7 @@ class PlanRows:
             for position, trial, output, key, run, created, takes, failed, *facts in _PLANNED.rows(connection, *span):
                 found = None
                 if output is not None:
-                    found = Found(output, key, run == self.run, created, takes, bool(failed), *facts)
+                    found = StoredAnswer(output, key, run == self.run, created, takes, bool(failed), *facts)
                     found.scored = () if failed else scored.get(output, ())
                 planned[arm.number, position, trial] = found
         return planned
@@ -300,13 +300,13 @@ class PlanRows:
         return {position: (content.hex(), dataset, group, cluster) for position, content, dataset, group, cluster in found}
 
 
-def look_up(connection: Connection, keys: Sequence[bytes], run: int, *, anywhere: bool) -> dict[bytes, Found]:
+def look_up(connection: Connection, keys: Sequence[bytes], run: int, *, anywhere: bool) -> dict[bytes, StoredAnswer]:
     """Stored outputs that answer these keys: this run's, or the best of any run."""
-    found: dict[bytes, Found] = {}
+    found: dict[bytes, StoredAnswer] = {}
     query = _STORED if anywhere else _STORED.where(_o.run == run)
     for some in pieces(keys):
         for number, key, maker, *facts in connection.execute(query, {"keys": some}):
-            output = Found(number, key, maker == run, *facts)
+            output = StoredAnswer(number, key, maker == run, *facts)
             if key not in found or _better(output, found[key]):
                 found[key] = output
     by_id = {output.id: output for output in found.values() if not output.failed}
@@ -322,7 +322,7 @@ def pieces(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
         yield values[start : start + _MANY]
 
 
-def _better(new: Found, old: Found) -> bool:
+def _better(new: StoredAnswer, old: StoredAnswer) -> bool:
     """Answers before failures, own before foreign, newer before older."""
     return (not new.failed, new.own, new.created) > (not old.failed, old.own, old.created)
 
@@ -342,13 +342,13 @@ _SPAN = (
     _p.trial < bindparam("trials"),
 )
 _PLACE = ("of", "by", "first", "last", "trials")
-_PLANNED = Query(
+_PLANNED = PreparedQuery(
     select(_p.position, _p.trial, _p.output, *_FACTS[1:])
     .select_from(schema.plan.outerjoin(schema.outputs, _p.output == _o.id))
     .where(*_SPAN),
     _PLACE,
 )
-_PLANNED_SCORES = Query(
+_PLANNED_SCORES = PreparedQuery(
     select(_s.output, _s.evaluator).select_from(schema.plan.join(schema.scores, _p.output == _s.output)).where(*_SPAN, _s.error.is_(None)),
     _PLACE,
 )
@@ -363,7 +363,7 @@ def _seen_before() -> Select[Any]:
     return select(_e.content, _e.dataset, _e.group, _e.cluster, count).where(*here).order_by(_e.position)
 
 
-_SEEN = Query(_seen_before(), ("of", "first", "last"))
+_SEEN = PreparedQuery(_seen_before(), ("of", "first", "last"))
 
 
 def _as_it_is(text: str | None) -> str | None:

@@ -52,7 +52,7 @@ class PostgresDatabase:
 
     @property
     def name(self) -> str:
-        """How messages call it: the address without its password."""
+        """Its name in messages: the address without its password."""
         return shown(self.url, self.schema)
 
     def engine(self) -> Engine:

@@ -44,7 +44,7 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Query:
+class PreparedQuery:
     """A query whose rows are taken as the driver gives them: texts are still written the database's own way."""
 
     select: Select[Any]
@@ -110,7 +110,7 @@ def _compiled(database: str, statement: Any, names: tuple[str, ...], table: Tabl
 
 
 @cache
-def _asking(database: str, query: Query) -> str:
+def _asking(database: str, query: PreparedQuery) -> str:
     compiled: Any = query.select.compile(dialect=_dialect(database))
     if tuple(compiled.positiontup) != query.names:
         raise AssertionError(f"{compiled} takes its values in another order than {query.names}")

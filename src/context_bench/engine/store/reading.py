@@ -1,4 +1,4 @@
-"""What a run found, read back in plan order and bounded memory: rows, examples with their outputs, whole exports."""
+"""Results of a run, read back in plan order and bounded memory: rows, examples with their outputs, whole exports."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def remember(connection: Connection, replies: Mapping[str, dict[str, Any]], secr
 
 
 @contextmanager
-def remembering(replies: StoredReplies, evaluators: Iterable[Any]) -> Iterator[None]:
+def caching_replies(replies: StoredReplies, evaluators: Iterable[Any]) -> Iterator[None]:
     """Hand these replies, for the block, to every evaluator that can use them and has no cache of its own."""
     given = [evaluator for evaluator in evaluators if getattr(evaluator, "cache", replies) is None]
     for evaluator in given:

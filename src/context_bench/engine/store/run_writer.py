@@ -16,12 +16,12 @@ from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import dumps, pack, unpacked
-from context_bench.engine.plan import Found, Outcome, PlannedArm, PlannedEvaluator, SetUp, Unit
+from context_bench.engine.plan import Outcome, PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, reason, storing
 from context_bench.engine.store.outcomes import OutcomeRows
-from context_bench.engine.store.pending import ExampleRow, Known, Passed, Planned, PlanRows, Settled, SourceRow, look_up, stretches
+from context_bench.engine.store.pending import ExampleRow, KnownPlan, Passed, Planned, PlanRows, Settled, SourceRow, look_up, stretches
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.prepared import (
     Endpoints,
@@ -37,7 +37,7 @@ from context_bench.engine.store.store import AT_WORK, TRIES, Begun, Store, begin
 
 __all__ = [
     "ExampleRow",
-    "Known",
+    "KnownPlan",
     "Passed",
     "Planned",
     "Writer",
@@ -49,8 +49,8 @@ _p = schema.pens.c
 
 
 @dataclass(slots=True)
-class Pen:
-    """What a process must hold to write in a run: a row of the store that counts its transactions."""
+class WriteLease:
+    """The write lease of a run: a row of the store that counts the transactions of the process that holds it (a fencing token)."""
 
     store: Store
     run: Begun
@@ -58,7 +58,7 @@ class Pen:
     written: int = 0
 
     @classmethod
-    def taken(cls, connection: Connection, store: Store, run: Begun, *, works: bool) -> Pen:
+    def taken(cls, connection: Connection, store: Store, run: Begun, *, works: bool) -> WriteLease:
         """A new pen. With `works`, only its holder works on the run's plan from here on: what another one has in hand cannot be written."""
         if works:
             connection.execute(delete(schema.pens).where(_p.run == run.number, _p.works))
@@ -125,11 +125,11 @@ class Writer:
     trials: int = 1
     overhead: list[Call] = field(default_factory=list)
     _at_work: str = ""
-    known: Known = field(default_factory=Known)
+    known: KnownPlan = field(default_factory=KnownPlan)
     run: Begun = field(init=False)
     _serializer: Serializer = field(init=False)
     _endpoints: Endpoints = field(init=False)
-    _pen: Pen = field(init=False)
+    _lease: WriteLease = field(init=False)
     _plan: PlanRows = field(init=False)
     _outcomes: OutcomeRows = field(init=False)
 
@@ -167,7 +167,7 @@ class Writer:
             register_evaluators(connection, number, self.evaluators, keep=True)
 
     def _hold(self, connection: Connection, run: Begun, *, works: bool) -> None:
-        self.run, self._pen = run, Pen.taken(connection, self.store, run, works=works)
+        self.run, self._lease = run, WriteLease.taken(connection, self.store, run, works=works)
         self._serializer = Serializer(self.secrets)
         self._endpoints = Endpoints(self._serializer)
         self._plan = PlanRows(run.number, run.fresh, self.arms, self.trials, self.bodies, self._serializer)
@@ -183,7 +183,7 @@ class Writer:
             return found
 
         try:
-            found = self._pen.write(all_of_it, self._forget, durable=durable)
+            found = self._lease.write(all_of_it, self._forget, durable=durable)
         except BaseException:
             self._forget()
             raise
@@ -290,16 +290,16 @@ class Writer:
         if not self.run.fresh or sure:
             self._write(lambda connection: self._plan.cut(connection, positions, sure=sure))
 
-    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
+    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, StoredAnswer]:
         """Stored outputs that answer these keys: this run's, or with `reuse="all"` the best of any run."""
 
-        def work() -> dict[bytes, Found]:
+        def work() -> dict[bytes, StoredAnswer]:
             with self.store.reading() as connection:
                 return look_up(connection, keys, self.run.number, anywhere=self.reuse == "all")
 
         return self.store.insist(work) if keys and self.has_past else {}
 
-    def point(self, units: Sequence[Unit]) -> None:
+    def point(self, units: Sequence[WorkItem]) -> None:
         """Let the plan rows of these units point to the outputs that answer them already."""
         arms, run = self.arms, self.run.number
         rows = [(unit.output, run, arms[unit.arm].number, unit.position, unit.trial) for unit in units if unit.output is not None]

@@ -291,7 +291,7 @@ def migrate(connection: Connection, name: str, found: str | None) -> None:
 
 
 def _statements(dialect: Dialect) -> tuple[str, ...]:
-    """What makes the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
+    """Statements that make the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
     if dialect.name not in _known:
         tables = metadata.sorted_tables
         made = [CreateTable(table) for table in tables] + [CreateIndex(index) for table in tables for index in table.indexes]

@@ -35,7 +35,7 @@ class SqliteFile:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return str(self.path)
 
     #: Nothing that ends by itself ever stands between us and a file.

@@ -53,7 +53,7 @@ def explained(name: str, connection: Connection | None) -> Damaged:
 
 
 def _exportable(found: list[str], connection: Connection) -> bool:
-    """Whether an export of rows gets past the damage: it needs its run, and what it names are values of rows."""
+    """True if an export of rows gets past the damage: it needs its run, and what it names are values of rows."""
     columns = packed_columns(schema.runs)
     if any(faults(schema.runs, row, columns) for row in connection.execute(select(schema.runs)).mappings()):
         return False
@@ -106,7 +106,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """Where it is, for messages: a path, or an address without its password."""
+        """Its place, for messages: a path, or an address without its password."""
         return self.database.name
 
     @property
@@ -228,7 +228,7 @@ class RunRecord:
 
     @property
     def started(self) -> str:
-        """When the run was begun, as ISO time in UTC."""
+        """The time at which the run was begun, as ISO time in UTC."""
         from datetime import UTC, datetime
 
         return datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -445,7 +445,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began (ticks since boot), so that a process id used again is not taken for the old process."""
+    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old process."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "ended" if facts[0] == "Z" else facts[19]

@@ -22,7 +22,7 @@ _AROUND = 70  # characters of a text shown before and after what was found
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """A row in which all words occur; the first was found in `name`, `before` + `found` + `after` is a piece of that text."""
 
     place: Place
@@ -33,24 +33,24 @@ class Hit:
 
 
 @dataclass(slots=True)
-class Search:
+class TextSearch:
     """What was found among the first `looked` of `total` rows, in their order. `stopped`: why not in all of them, `None` = it was."""
 
     total: int
     looked: int = 0
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[SearchHit] = field(default_factory=list)
     stopped: str | None = None
 
 
 def search(
     store: Store, run: Listed, among: array[int], words: str, *, seconds: float = 2.0, monotonic: Callable[[], float] = time.monotonic
-) -> Search:
+) -> TextSearch:
     """The rows (packed places) in which every word of `words` occurs, whatever its case. At least one chunk of rows is looked at.
 
     Contexts are not searched: they are what all questions share.
     """
     wanted = [word.casefold() for word in words.split()]
-    done = Search(len(among))
+    done = TextSearch(len(among))
     until = monotonic() + seconds
     while done.looked < done.total:
         some = [Place.unpack(packed) for packed in among[done.looked : done.looked + _CHUNK]]
@@ -65,7 +65,7 @@ def search(
     return done
 
 
-def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) -> Hit | None:
+def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) -> SearchHit | None:
     folded = [(name, text, text.casefold()) for name, text in texts]
     if not wanted or not all(any(word in low for _, _, low in folded) for word in wanted):
         return None
@@ -74,7 +74,7 @@ def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) 
         text = low
     at = low.index(wanted[0])
     end = at + len(wanted[0])
-    return Hit(place, name, text[max(0, at - _AROUND) : at], text[at:end], text[end : end + _AROUND])
+    return SearchHit(place, name, text[max(0, at - _AROUND) : at], text[at:end], text[end : end + _AROUND])
 
 
 def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[Place, list[tuple[str, str]]]]:

@@ -29,7 +29,7 @@ from context_bench.memory.systems._command_line import (
 )
 from context_bench.memory.systems._listed import spoken
 from context_bench.memory.systems.adapting import told
-from context_bench.sandbox.vendors import Finished, run_program
+from context_bench.sandbox.vendors import FinishedProgram, run_program
 
 BINARY = "openclaw-cortex"
 TIMEOUT = 30.0
@@ -206,7 +206,7 @@ class CommandClient:
         except Failed as error:
             return Receipt(item.id, error=describe(error))
 
-    def _new_id(self, done: Finished, values: Mapping[str, str]) -> str | None:
+    def _new_id(self, done: FinishedProgram, values: Mapping[str, str]) -> str | None:
         if self.memory_id is None:
             return None
         if names_in(self.memory_id):
@@ -246,7 +246,7 @@ class CommandClient:
 
     # The call
 
-    def _call(self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None) -> Finished:
+    def _call(self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None) -> FinishedProgram:
         if command is None:
             raise NotSupported(f"the command line of {self.name} has no command to {what}")
         argv, stdin = command.filled({**values, "namespace": self.in_namespace})

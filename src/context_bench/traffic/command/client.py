@@ -22,8 +22,8 @@ from context_bench.core.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What one client needs; `{url}` stands for the tap's address without `/v1`."""
+class KnownClient:
+    """Needs of one client; `{url}` stands for the tap's address without `/v1`."""
 
     why: str
     flags: tuple[str, ...] = ()  # put right after the program's name …
@@ -33,14 +33,14 @@ class Known:
     note: str = ""
 
 
-KNOWN: Mapping[str, Known] = {
-    "codex": Known(
+KNOWN: Mapping[str, KnownClient] = {
+    "codex": KnownClient(
         why="it does not read OPENAI_BASE_URL",
         flags=("-c", 'openai_base_url="{url}/v1"'),
         unless="base_url",
         note="a provider of your own (model_provider in its configuration) keeps its own address",
     ),
-    "opencode": Known(
+    "opencode": KnownClient(
         why="it wants ANTHROPIC_BASE_URL with /v1",
         config=(
             "OPENCODE_CONFIG_CONTENT",
@@ -48,12 +48,12 @@ KNOWN: Mapping[str, Known] = {
         ),
         note="other providers of its configuration keep their own addresses",
     ),
-    "aider": Known(
+    "aider": KnownClient(
         why="a .env in its folder goes before the environment",
         flags=("--set-env", "OPENAI_BASE_URL={url}/v1", "--set-env", "ANTHROPIC_BASE_URL={url}"),
         unless="BASE_URL=",
     ),
-    "gemini": Known(
+    "gemini": KnownClient(
         why="it reads an address of its own",
         env={"GOOGLE_GEMINI_BASE_URL": "{url}"},
         note='its API is passed on and not read: its requests count as other requests, without tokens. It needs "selectedType": '

@@ -332,7 +332,7 @@ def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forward
 
 
 class _Shown:
-    """What appears on stderr while it runs: the board in place on a terminal, else a plain line per record.
+    """The display on stderr while it runs: the board in place on a terminal, else a plain line per record.
 
     A client that shares the terminal has it to itself: then nothing is drawn before it ends.
     """

@@ -1,4 +1,4 @@
-"""What a proxy speaks, keeps and changes, found out by asking it: before a benchmark blames the wrong thing.
+"""Examine a proxy: the routes it speaks, what it keeps and what it changes, before a benchmark blames the wrong thing.
 
 With a recorder (a tap that stands where the proxy's provider would stand) what arrived there is compared with what was sent. Without one,
 only what the proxy itself shows can be told, and the findings say so.

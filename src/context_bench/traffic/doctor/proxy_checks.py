@@ -283,7 +283,7 @@ def _listed(body: bytes) -> list[str]:
 
 
 def refuses_model(seen: Seen) -> bool:
-    """Whether the reply says that the model is not known, or not allowed."""
+    """True if the reply says that the model is not known, or not allowed."""
     refused = seen.call is not None and seen.call.status is not None and 400 <= seen.call.status < 600
     return refused and _UNKNOWN_MODEL.search(_words(seen)) is not None
 
@@ -312,7 +312,7 @@ def route(name: str, seen: Seen, asker: Asker) -> Finding:
 
 
 def other_model(asker: Asker) -> str:
-    """What to do where the model is the cause."""
+    """Advice for a fault of the model."""
     offered = ", ".join(name for name in asker.offered if name != asker.model)
     return f"give --model NAME, one that the proxy has{': ' if offered else ''}{offered}"
 

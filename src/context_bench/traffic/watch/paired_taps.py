@@ -10,10 +10,10 @@ from typing import Any, Literal, Self
 
 from context_bench.core.clock import Clock
 from context_bench.tap.forwarded import Exchange
-from context_bench.tap.pairing import Pairing, Seen
+from context_bench.tap.pairing import Pairing, SeenExchange
 from context_bench.tap.record_writer import Sink
 from context_bench.tap.tap_server import Tap
-from context_bench.traffic.watch.session_context import Place
+from context_bench.traffic.watch.session_context import SessionPlace
 
 #: Seconds for which the end of an answer waits for calls that are still being answered behind it.
 _MOMENT = 0.1
@@ -23,28 +23,28 @@ Slow = Callable[[str, Collection[int]], None]
 
 
 @dataclass(slots=True)
-class Event:
-    """What an arm's taps have seen belongs together: a client's request with its calls, or a call that came late or for nobody."""
+class PairedEvent:
+    """Records of an arm's taps that belong together: a client's request with its calls, or a call that came late or for nobody."""
 
     arm: ArmName
     kind: Literal["turn", "late", "stray"]
-    front: Seen | None
+    front: SeenExchange | None
     number: int  # of the front exchange
-    calls: list[Seen]
-    place: Place | None = None  # given for mirrored requests
+    calls: list[SeenExchange]
+    place: SessionPlace | None = None  # given for mirrored requests
     pending: int = 0  # calls that may belong to it and were still being answered
 
     @property
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[SeenExchange]:
         """All that belongs together, each once."""
         return [*([self.front] if self.front is not None else []), *(call for call in self.calls if call is not self.front)]
 
     @property
     def large(self) -> bool:
-        """Whether something of it was so large that it was read in a process of its own."""
+        """True if something of it was so large that it was read in a process of its own."""
         return any(seen.exchange.apart for seen in self.seen)
 
-    def travelling(self) -> Event:
+    def travelling(self) -> PairedEvent:
         """The event without what its exchanges have to do with others."""
         alone = {id(seen): replace(seen, exchange=seen.exchange.alone()) for seen in self.seen}
         front = None if self.front is None else alone[id(self.front)]
@@ -61,7 +61,7 @@ class Arm:
     def __init__(
         self,
         name: ArmName,
-        tell: Callable[[Event], None],
+        tell: Callable[[PairedEvent], None],
         clock: Clock,
         options: dict[str, Any],
         front: int,
@@ -73,7 +73,7 @@ class Arm:
         slow: Slow = lambda part, turns: None,
     ) -> None:
         self.name, self._tell, self._clock = name, tell, clock
-        self.place: Place | None = None  # of the request that is mirrored now
+        self.place: SessionPlace | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
         self._arrived = arrived
         before = _Side(self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large]))
@@ -119,12 +119,12 @@ class Arm:
 
     @property
     def pairing(self) -> Pairing:
-        """Where both taps report."""
+        """The pairing to which both taps report."""
         return self._pairing
 
     @property
     def paired(self) -> bool:
-        """Whether there is a tap behind."""
+        """True if there is a tap behind."""
         return self._back is not None
 
     def _front_arrived(self, exchange: Exchange) -> None:
@@ -149,15 +149,15 @@ class Arm:
 
     # What the pairing tells
 
-    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+    def turn(self, front: SeenExchange, calls: list[SeenExchange], pending: int) -> None:
         seen = calls if self.paired else [front]
-        self._tell(Event(self.name, "turn", front, front.exchange.number, seen, self.place, pending))
+        self._tell(PairedEvent(self.name, "turn", front, front.exchange.number, seen, self.place, pending))
 
-    def late(self, front: int, call: Seen) -> None:
-        self._tell(Event(self.name, "late", None, front, [call]))
+    def late(self, front: int, call: SeenExchange) -> None:
+        self._tell(PairedEvent(self.name, "late", None, front, [call]))
 
-    def stray(self, call: Seen) -> None:
-        self._tell(Event(self.name, "stray", None, 0, [call]))
+    def stray(self, call: SeenExchange) -> None:
+        self._tell(PairedEvent(self.name, "stray", None, 0, [call]))
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

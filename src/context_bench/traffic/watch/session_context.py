@@ -134,8 +134,8 @@ class _Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request stands: its session, which turn, what it is for, and whether the client has sent the same before.
+class SessionPlace:
+    """The place of a request: its session, which turn, what it is for, and whether the client has sent the same before.
 
     `after`: how the attempt before this one failed, if it is a repeat and did.
     """
@@ -157,7 +157,7 @@ class Sessions:
         self._replies: OrderedDict[str, str] = OrderedDict()  # id of a stored response → identity
         self._made = 0
 
-    def place(self, exchange: Exchange, request: WireRequest, reply: bytes = b"") -> Place:
+    def place(self, exchange: Exchange, request: WireRequest, reply: bytes = b"") -> SessionPlace:
         """Where this request, which is over, stands. `reply`: the beginning of its answer."""
         owner = self._owner(exchange)
         prompt = segments(request)
@@ -171,12 +171,12 @@ class Sessions:
         if before is None:
             session.turns += 1
             session.recent.append(_Sent(_meaning(exchange), session.turns, failure))
-            return Place(session, session.turns, False, context)
+            return SessionPlace(session, session.turns, False, context)
         after, before.failure = before.failure, failure
-        return Place(session, before.turn, True, context, after)
+        return SessionPlace(session, before.turn, True, context, after)
 
     def _find(self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]) -> Session:
-        told = told_session(exchange, request.params)
+        told = session_in_headers(exchange, request.params)
         if told is not None:
             identity = f"told {owner} {told}"
             return self._sessions.get(identity) or self._new(identity, owner, told)
@@ -238,7 +238,7 @@ def _failure(exchange: Exchange) -> str | None:
     return "no answer" if exchange.status is None else str(exchange.status) if exchange.status >= 400 else exchange.error
 
 
-def told_session(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
+def session_in_headers(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
     """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
 
     A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an

@@ -19,7 +19,7 @@ from context_bench.llm.apart import Apart, Lost
 from context_bench.tap.forwarded import Exchange
 from context_bench.tap.record_writer import Sink
 from context_bench.traffic.watch.measure import PROMPTS, Measure, Mirror, Money, unmeasured
-from context_bench.traffic.watch.paired_taps import Arm, Event
+from context_bench.traffic.watch.paired_taps import Arm, PairedEvent
 from context_bench.wire.turns import Turn
 
 _log = logging.getLogger("context_bench.tap")
@@ -61,7 +61,7 @@ class Watch:
         self._under_way: dict[int, Exchange] = {}
         self._slow: dict[str, Collection[int]] = {}  # what works at large bodies now, and of which turns
         self.lost = 0
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._queue: asyncio.Queue[PairedEvent] = asyncio.Queue()
         self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
         options = self._tap_options(record, counter_model)
         self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived, self._takes_long)
@@ -76,7 +76,7 @@ class Watch:
 
     @property
     def url(self) -> str:
-        """Where clients are to be pointed: `http://127.0.0.1:PORT`, without `/v1`."""
+        """The address for clients: `http://127.0.0.1:PORT`, without `/v1`."""
         return self._main.url
 
     @property
@@ -110,7 +110,7 @@ class Watch:
                 if exchange.kept is not None and not exchange.ended:
                     exchange.kept.clear()
 
-    def _let_go(self, events: list[Event]) -> None:
+    def _let_go(self, events: list[PairedEvent]) -> None:
         """Nothing more is to be waited for: clients may have the ends of their answers."""
         for event in events:
             if event.arm == "main" and event.kind == "turn" and (exchange := self._under_way.pop(event.number, None)) is not None:
@@ -182,7 +182,7 @@ class Watch:
                 for _ in events:
                     self._queue.task_done()
 
-    def _measured(self, events: list[Event]) -> list[tuple[Turn, Mirror | None]]:
+    def _measured(self, events: list[PairedEvent]) -> list[tuple[Turn, Mirror | None]]:
         """In the other thread: what events come to; from the first large one on it is another process that measures."""
         numbered = list(enumerate(events, self._number + 1))
         self._number += len(events)
@@ -191,7 +191,7 @@ class Watch:
             return found
         return [self._measured_apart(number, event) for number, event in numbered]
 
-    def _measured_apart(self, number: int, event: Event) -> tuple[Turn, Mirror | None]:
+    def _measured_apart(self, number: int, event: PairedEvent) -> tuple[Turn, Mirror | None]:
         try:
             [(turn, mirror)] = self._apart.do("apart", [(number, event.travelling())])
         except Lost as lost:

@@ -27,7 +27,7 @@ _o, _p, _e = schema.outputs.c, schema.plan.c, schema.examples.c
 Piece = tuple[Any, Callable[[Connection], None]]
 
 
-class Order:
+class CopyOrder:
     """The steps of a run's copy. Each is asked with how far it got (`None`: not begun) and gives the next piece, or `None` at its end."""
 
     def __init__(self, source: Store, run: int, writer: RowWriter) -> None:
@@ -108,7 +108,7 @@ _r = schema.runs.c
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of it: `rows` answers, `calls` and `bodies` written now; `there`: it was all there already."""
+    """Result of a copy: `rows` answers, `calls` and `bodies` written now; `there`: it was all there already."""
 
     name: str
     rows: int = 0
@@ -146,7 +146,7 @@ class _RunCopy:
 
     def __post_init__(self) -> None:
         self.writer = RowWriter(self.source, self.target, self.run.number, self.run.id)
-        self.order = Order(self.source, self.run.number, self.writer)
+        self.order = CopyOrder(self.source, self.run.number, self.writer)
 
     def carry_out(self) -> Copied:
         """Begin or go on, to the end."""
@@ -291,7 +291,7 @@ _w, _t = schema.watches.c, schema.watched.c
 
 @dataclass(frozen=True, slots=True)
 class CopiedWatch:
-    """What became of it: `records` written now; `there`: it was all there already."""
+    """Result of a copy: `records` written now; `there`: it was all there already."""
 
     name: str
     records: int = 0
@@ -355,7 +355,7 @@ class _WatchCopy:
         return False
 
     def _there(self, connection: Connection) -> tuple[int, int]:
-        """How many records are there, and the number of the last."""
+        """The number of records there, and the number of the last."""
         row = connection.execute(select(func.count(), func.coalesce(func.max(_t.number), 0)).where(_t.watch == self.number)).one()
         return int(row[0]), int(row[1])
 
