@@ -24,10 +24,10 @@ from pathlib import Path
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
-from context_bench.engine.plan import Outcome, Score, Unit, planned_arms, planned_evaluators
-from context_bench.engine.secrets import secrets_of
+from context_bench.engine.plan import Outcome, Score, WorkItem, planned_arms, planned_evaluators
+from context_bench.engine.redaction import secrets_of
+from context_bench.engine.store.run_writer import ExampleRow, Writer
 from context_bench.engine.store.store import DONE
-from context_bench.engine.store.writing import ExampleRow, Writer
 
 CHUNK = 2_000
 
@@ -99,7 +99,7 @@ def planned(position: int, one: dict) -> ExampleRow:
 
 def outcome(arm: int, position: int, one: dict, judge: int) -> Outcome:
     key = f"{arm:04x}{os.getpid():012x}{position:016x}".encode()[:16]
-    made = Outcome(Unit(arm, position, 0, one, f"{position:032x}", 0, bytes.fromhex(f"{arm:02x}{position:030x}")[:16] or key))
+    made = Outcome(WorkItem(arm, position, 0, one, f"{position:032x}", 0, bytes.fromhex(f"{arm:02x}{position:030x}")[:16] or key))
     number = position * 7919 % 10_007
     made.output = {"response": f"answer {number % 1009}, as passage {position} says " + "and so on " * (number % 20)}
     made.input_tokens, made.output_tokens, made.context_tokens, made.source = (

@@ -36,7 +36,7 @@ FACADES = (
     "context_bench.comparison",
     "context_bench.stats",
     "context_bench.tap",
-    "context_bench.traffic.replay",
+    "context_bench.traffic.figures",
     "context_bench.registry",
     "context_bench.viewer",
     "context_bench.testing",

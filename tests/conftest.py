@@ -154,7 +154,7 @@ def _database(file: Path, tables: dict[str, list[dict[str, object]]]) -> None:
 def _there(program: str) -> bool:
     """Debian keeps the programs of a PostgreSQL server off the path; a container needs a daemon and an image as well."""
     if program in ("docker", "podman"):
-        from context_bench.sandbox.finding import image_here
+        from context_bench.sandbox.launch import image_here
 
         path = shutil.which(program)
         return path is not None and image_here(path) is not None

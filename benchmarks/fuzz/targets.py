@@ -27,7 +27,7 @@ from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
 from context_bench.datasets import load, readers, spec
-from context_bench.engine.store import encoding
+from context_bench.engine import encoding
 from context_bench.evaluators import (
     _mathtext,
     code_program,
@@ -63,14 +63,15 @@ from context_bench.memory.systems import described as _description
 from context_bench.memory.systems import http, mcp
 from context_bench.reports import text as shown
 from context_bench.results import EvalResult
-from context_bench.sandbox import placing, results
+from context_bench.sandbox import verification as results
+from context_bench.sandbox import workspace_files as placing
 from context_bench.session import options
 from context_bench.shell import repo
 from context_bench.systems import context as splice
 from context_bench.tap import masking, matching
-from context_bench.tap.joining import Joining
-from context_bench.tap.records import SOCKET, Exchange
-from context_bench.tap.talk import Talk
+from context_bench.tap.forwarded import SOCKET, Exchange
+from context_bench.tap.prefix import Joining
+from context_bench.tap.websocket import Talk
 from context_bench.traces import editloc, gold, symbols
 from context_bench.transcripts import session_files as read
 from context_bench.transcripts import trace

@@ -213,7 +213,7 @@ def _add(
 ) -> None:
     """Put one pair, with the arms that must lose, into `compared`."""
     from context_bench.engine.manifest import without_context
-    from context_bench.engine.summary import summarise
+    from context_bench.engine.run_summary import summarise
     from context_bench.metrics import MeanScore
 
     label = EARLIER.format(name=earlier) if earlier == name else earlier

@@ -229,7 +229,7 @@ def _add_numbers(
 ) -> None:
     """Summary, estimates, comparisons and notes of every cell of the manifest, from the rows of its systems."""
     from context_bench.engine.manifest import without_context
-    from context_bench.engine.summary import summarise
+    from context_bench.engine.run_summary import summarise
 
     manifest = result.manifest
     for cell in manifest["cells"]:
@@ -294,8 +294,8 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
     trial}. Reports go through rows in the store's order, so this reads ahead; a row asked for out of order is looked up.
     """
     from context_bench.engine import run_of
-    from context_bench.engine.store.exchanges import behind
     from context_bench.engine.store.reading import stored
+    from context_bench.engine.store.row_details import behind
 
     record = run_of(store, run)
     kept = _bodies_kept(record)
@@ -320,8 +320,8 @@ def detail_of(
 ) -> Mapping[str, Any] | None:
     """What `details` gives, for one row looked up by itself; `None` if the run (id or name) has no such row. Raises `UnknownName`."""
     from context_bench.engine import run_of
-    from context_bench.engine.store.exchanges import behind
     from context_bench.engine.store.reading import stored_one
+    from context_bench.engine.store.row_details import behind
 
     record = run_of(store, run)
     item = stored_one(store, record.number, system, example_id, trial, dataset=dataset)
@@ -358,7 +358,8 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
     With `requests`, also the body that was sent first for it, where bodies were kept.
     """
     from context_bench.engine import run_of
-    from context_bench.engine.store.reading import requests_of, stored
+    from context_bench.engine.store.reading import stored
+    from context_bench.engine.store.row_details import requests_of
     from context_bench.reports.json_out import Answered
 
     waiting = stored(store, run_of(store, run).number, system)

@@ -11,8 +11,8 @@ from context_bench.core.records import Call
 from context_bench.engine import copy_run, list_runs, open_store, purge, rescore, rows, run_of, setups, spent
 from context_bench.engine.store import schema
 from context_bench.engine.store.browsing import listed
-from context_bench.engine.store.copying import rows as copied_rows
-from context_bench.engine.store.postgres import StoreLost
+from context_bench.engine.store.copying import transfer as copied_rows
+from context_bench.engine.store.postgresql import StoreLost
 from context_bench.metrics import MeanScore
 from context_bench.reports.output import render
 from context_bench.runner import collect, details

@@ -8,10 +8,10 @@ from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, StoreUnusable, UnknownName
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
-from context_bench.engine.secrets import Secrets
-from context_bench.engine.store.copying import rows as copied_rows
-from context_bench.engine.store.postgres import StoreLost
-from context_bench.engine.store.replies import StoredReplies
+from context_bench.engine.redaction import Secrets
+from context_bench.engine.store.copying import transfer as copied_rows
+from context_bench.engine.store.postgresql import StoreLost
+from context_bench.engine.store.reply_cache import StoredReplies
 from context_bench.wire.turns import Turn
 
 #: What does not hang on the kind of store is tried with files.

@@ -12,9 +12,10 @@ from sqlalchemy import select
 from context_bench.__main__ import main
 from context_bench.core.errors import MissingExtra, StoreUnusable
 from context_bench.engine import list_runs, open_store, open_watch, rows
-from context_bench.engine.store import migrating, schema
+from context_bench.engine.store import schema
+from context_bench.engine.store import schema as migrating
 from context_bench.engine.store.browsing import open_reading
-from context_bench.engine.store.postgres import database_of
+from context_bench.engine.store.opening import database_of
 from postgres_server import program_of
 
 server_needed = pytest.mark.program("initdb")

@@ -8,7 +8,7 @@ from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine import StoredReplies, list_watches, open_store, open_watch, purge, rescore, rows, run_of, setups, spent, watched
-from context_bench.engine.secrets import Secrets
+from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import browsing
 from context_bench.engine.store import schema as tables
 from context_bench.wire.turns import Turn

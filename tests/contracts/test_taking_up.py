@@ -8,7 +8,7 @@ from context_bench.core.errors import CostCapReached
 from context_bench.datasets import load
 from context_bench.datasets.loaded import Chained
 from context_bench.engine import Arm, open_store, rows
-from context_bench.engine.store import known
+from context_bench.engine.store import pending as known
 
 WAYS = ("told", "read")
 
@@ -89,7 +89,7 @@ def kept(store):
 
 @pytest.fixture
 def small_spans(monkeypatch):
-    from context_bench.engine import planning
+    from context_bench.engine import planner as planning
 
     monkeypatch.setattr(planning, "SPAN", 5)
 

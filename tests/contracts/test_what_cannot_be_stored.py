@@ -11,7 +11,7 @@ from context_bench.core.errors import StoreUnusable
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Forwarded, Usage
 from context_bench.engine import open_watch, rescore, rows, run_of, setups, spent, watched
-from context_bench.engine.store import watched as watching
+from context_bench.engine.store import watches as watching
 from context_bench.wire.turns import Turn
 
 HUGE = 2**63

@@ -114,7 +114,7 @@ def test_bundled_tasks_that_are_named_are_there():
 
 
 def test_guarded_names_are_those_of_the_code():
-    from context_bench.sandbox import guarded
+    from context_bench.sandbox import workspace as guarded
 
     for name in re.findall(r"`([\w/*.]+\.(?:py|pth))`", guide("tasks").split("what steers tests:")[1].split("\n\n")[0]):
         assert name.split("/")[-1] in guarded._NAMES | {"*.pth", "__init__.py"}

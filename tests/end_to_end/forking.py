@@ -10,7 +10,7 @@ import sys
 
 from context_bench.core.tokens import count_tokens
 from context_bench.engine import open_store
-from context_bench.engine.store import reading, writing  # noqa: F401 - imported here so that forks need not
+from context_bench.engine.store import reading  # noqa: F401 - imported here so that forks need not
 
 
 def main(run):

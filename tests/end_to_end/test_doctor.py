@@ -19,8 +19,8 @@ from context_bench.llm.hop import Hop, HopAnswer
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES
+from context_bench.session.activity import PAYLOADS
 from context_bench.systems import examine
-from context_bench.systems._payloads import PAYLOADS
 from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 

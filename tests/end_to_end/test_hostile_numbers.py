@@ -17,7 +17,7 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
-from context_bench.traffic.watch.tap import Watch
+from context_bench.traffic.watch.watcher import Watch
 from context_bench.wire.apis.shared import Reply
 
 HUGE = 2**63

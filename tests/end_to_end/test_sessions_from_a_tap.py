@@ -10,7 +10,7 @@ from context_bench.datasets.sessions import load_session
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.tap.server import record_file
+from context_bench.tap.tap_server import record_file
 from context_bench.transcripts import read_sessions
 from context_bench.transcripts.session import Session
 from context_bench.wire.apis.read import parse_request

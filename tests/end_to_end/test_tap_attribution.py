@@ -263,7 +263,7 @@ async def test_late_calls_join_their_conversation():
 
 
 async def test_a_call_still_under_way_at_the_end_comes_with_late(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.server.PATIENCE", 0.05)
+    monkeypatch.setattr("context_bench.tap.tap_server.PATIENCE", 0.05)
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:

@@ -24,9 +24,9 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
-from context_bench.tap.journal import record_file
+from context_bench.tap.control_api import record_file
 from context_bench.tap.matching import Window
-from context_bench.tap.shelf import Shelf
+from context_bench.tap.record_writer import RecordBuffer
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
@@ -240,7 +240,7 @@ def test_a_short_write_costs_one_line(tmp_path, monkeypatch):
 
 
 def test_the_shelf_is_bounded_and_says_what_it_forgot():
-    shelf = Shelf(most=10, most_bytes=50_000)
+    shelf = RecordBuffer(most=10, most_bytes=50_000)
     for number in range(30):
         shelf.put(Forwarded(str(number), None, "none", "other", "GET", "/", 0.0), None, number)
     assert [r.id for r in shelf.all] == [str(n) for n in range(20, 30)]
@@ -257,7 +257,7 @@ def test_the_shelf_is_bounded_and_says_what_it_forgot():
 
 
 def test_a_tap_that_serves_others_keeps_only_what_they_may_ask_for():
-    shelf, window = Shelf(most=3, remember=False), Window(1, Mark("key", "t"), "o")
+    shelf, window = RecordBuffer(most=3, remember=False), Window(1, Mark("key", "t"), "o")
     for number in range(10):
         shelf.put(Forwarded(str(number), "t", "key", "other", "GET", "/", 0.0), window, number)
     assert (shelf.all, shelf.forgotten, shelf.take_unmatched(""), shelf.take_late("o")) == ([], 0, [], [])

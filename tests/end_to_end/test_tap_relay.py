@@ -19,7 +19,7 @@ from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.tap.failures import failure_of
+from context_bench.tap.masking import failure_of
 from context_bench.wire.request import count_request
 
 CHAT = "/v1/chat/completions"

@@ -10,7 +10,7 @@ import pytest
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.tap.journal import record_file
+from context_bench.tap.control_api import record_file
 from context_bench.traces import gold_of_row, load_traces, open_repo, score_trace
 
 pytestmark = pytest.mark.vendor("mini-swe-agent")

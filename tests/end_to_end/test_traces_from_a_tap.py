@@ -13,7 +13,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.shell.repo import Snapshot
 from context_bench.tap import Tap
-from context_bench.tap.journal import record_file
+from context_bench.tap.control_api import record_file
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces import load_traces
 from context_bench.wire.apis.read import StreamReader, render_reply

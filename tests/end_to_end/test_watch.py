@@ -19,7 +19,7 @@ from context_bench.__main__ import main
 from context_bench.core.clock import ManualClock
 from context_bench.core.records import Usage
 from context_bench.engine import list_watches, open_store, open_watch, purge, watch_of, watched
-from context_bench.engine.store.encoding import unpack
+from context_bench.engine.encoding import unpack
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

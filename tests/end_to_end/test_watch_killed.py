@@ -103,7 +103,7 @@ async def test_an_answer_reaches_its_client_though_it_cannot_be_kept(tmp_path, w
 
 
 async def test_a_store_that_does_not_answer_holds_no_client_up_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("context_bench.tap.server.HELD_SECONDS", 0.2)
+    monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 0.2)
     go_on, kept = asyncio.Event(), []
 
     async def stuck(turns):

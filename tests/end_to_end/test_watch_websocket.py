@@ -11,7 +11,7 @@ from aiohttp import web
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.spend import SpendLimit
 from context_bench.tap import Shadow, Tap, Watch
-from context_bench.tap.journal import record_file
+from context_bench.tap.control_api import record_file
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.wire.turns import Turn, by_session, total
 

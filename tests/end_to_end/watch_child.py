@@ -6,9 +6,9 @@ from forking import main
 
 import context_bench.llm.servers
 import context_bench.session.upstream
-import context_bench.tap.journal
+import context_bench.tap.control_api
 import context_bench.traffic.sections.watch
-import context_bench.traffic.watch.tap  # noqa: F401 - imported here so that forks need not
+import context_bench.traffic.watch.watcher  # noqa: F401 - imported here so that forks need not
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.session.options import WatchOptions

@@ -9,10 +9,10 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.engine import open_store
+from context_bench.engine.encoding import pack
 from context_bench.engine.store import schema
-from context_bench.engine.store.damage import packed_columns
-from context_bench.engine.store.encoding import pack
-from context_bench.engine.store.reading import export
+from context_bench.engine.store.row_details import export
+from context_bench.engine.store.store import packed_columns
 
 FLIPS = 100  # of each kind
 _SYSTEMS = """
@@ -203,7 +203,7 @@ def test_an_export_is_advised_only_where_it_gets_past_the_damage(folder, tmp_pat
 
 def test_values_of_before_are_read(folder, tmp_path):
     """A store whose values have no checksum, as older programs wrote them."""
-    from context_bench.engine.store.encoding import unpack
+    from context_bench.engine.encoding import unpack
 
     path = tmp_path / "old.db"
     shutil.copy(folder / "whole.db", path)

@@ -27,8 +27,8 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.tap.journal import record_file
-from context_bench.tap.records import POLICIES
+from context_bench.tap.control_api import record_file
+from context_bench.tap.forwarded import POLICIES
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from context_bench.wire.apis.shared import Reply

@@ -35,14 +35,14 @@ from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
+from context_bench.tap.forwarded import POLICIES, SOCKET, Exchange, RecordWriter
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.pairing import Seen
-from context_bench.tap.reading import Work
-from context_bench.tap.records import POLICIES, SOCKET, Exchange, Scribe
-from context_bench.tap.talk import Talk
+from context_bench.tap.pairing import SeenExchange
+from context_bench.tap.record_writer import Work, packed_record
+from context_bench.tap.websocket import Talk
 from context_bench.traffic.sections import watch as watching
-from context_bench.traffic.watch.arms import Event
 from context_bench.traffic.watch.measure import Measure
+from context_bench.traffic.watch.paired_taps import PairedEvent
 from context_bench.wire.apis.read import StreamReader, parse_request
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn
@@ -320,7 +320,7 @@ def test_a_message_of_a_websocket_that_is_too_large_is_recorded_as_unread():
     talk.asked('{"type":"response.create","input":' + wide + "}")
     talk.answered('{"type":"response.completed","response":{"id":"r","output":' + wide + "}}")
     assert over == [begun]
-    record = Scribe("meta").write(begun)
+    record = RecordWriter("meta").write(begun)
     assert (record.facts["unread"], record.oversized) == ("too large: too many lists, objects and values", 2)
 
 
@@ -332,7 +332,7 @@ def session(messages: int) -> bytes:
 async def test_what_is_read_in_another_process_is_read_alike(monkeypatch):
     found = []
     for large in (2**19, 2**40):
-        monkeypatch.setattr("context_bench.tap.reading._LARGE", large)
+        monkeypatch.setattr("context_bench.tap.record_writer._LARGE", large)
         turns: list = []
 
         async def keep(kept: list, turns: list = turns) -> None:
@@ -419,7 +419,7 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
     exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
     exchange.body.add(1.0, asked(b"Hi."))
     exchange.reply.add(1.0, REPLY % (b"Four.", b""))
-    work, prices = Work(Scribe(policy), shown=True), GenaiPrices()
+    work, prices = Work(RecordWriter(policy), shown=True), GenaiPrices()
     assert [done.failure for done in work.all([(exchange, True)])] == [None]
     assert prices.cost(Usage(1, 1), "gpt-4o-mini")
     for worker in (work, Measure(policy, prices, "gpt-4o-mini")):
@@ -429,14 +429,16 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
 @pytest.mark.parametrize(
     ("where", "error"),
     [
-        ("context_bench.tap.records.Scribe.write", Panic),
-        ("context_bench.tap.reading.packed_record", RecursionError),
-        ("context_bench.tap.reading._large", RuntimeError),
-        ("context_bench.tap.reading.Apart.do", ValueError),
+        ("context_bench.tap.forwarded.RecordWriter.write", Panic),
+        ("context_bench.tap.record_writer.packed_record", RecursionError),
+        ("context_bench.tap.record_writer._large", RuntimeError),
+        ("context_bench.tap.record_writer.Apart.do", ValueError),
     ],
 )
 async def test_whatever_fails_for_one_exchange_is_recorded_and_counted_and_others_are_read(monkeypatch, caplog, where, error):
-    def failing(*_: object, **__: object) -> None:
+    def failing(*given: object, **__: object) -> bytes:
+        if isinstance(given[0], Forwarded) and "unread" in given[0].facts:
+            return packed_record(given[0])  # the short record in its place can be packed
         raise error("secret text")
 
     async with asyncio.timeout(20), Tap("echo", record="full") as tap:
@@ -475,10 +477,10 @@ async def test_what_cannot_be_measured_is_kept_as_the_taps_wrote_it(monkeypatch)
 
 def test_a_request_that_cannot_be_read_again_is_not_measured_and_nothing_else(monkeypatch):
     exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
-    exchange.record = Scribe("meta").write(exchange)
-    seen = Seen(exchange, None, b"{")
-    monkeypatch.setattr(Seen, "read", lambda _: {}["gone"])
-    [(turn, mirror)] = Measure("meta", None, None).apart([(1, Event("main", "turn", seen, 1, [seen]))])
+    exchange.record = RecordWriter("meta").write(exchange)
+    seen = SeenExchange(exchange, None, b"{")
+    monkeypatch.setattr(SeenExchange, "read", lambda _: {}["gone"])
+    [(turn, mirror)] = Measure("meta", None, None).apart([(1, PairedEvent("main", "turn", seen, 1, [seen]))])
     assert (turn.violations, mirror) == ({"not_measured": 1}, None)
 
 

@@ -14,7 +14,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served
 from context_bench.tap import Watch
-from context_bench.tap.records import Exchange
+from context_bench.tap.forwarded import Exchange
 from context_bench.testing.proxies import MisbehavingProxy
 
 from ..end_to_end.killing import free_port
@@ -116,7 +116,7 @@ async def watching(provider, between, **options):
 @pytest.mark.parametrize("between", [False, True])
 @pytest.mark.parametrize("stage", [*STOPS, "keeping"])
 async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_them_again_after_it(monkeypatch, stage, between):
-    monkeypatch.setattr("context_bench.tap.server.HELD_SECONDS", 60.0)
+    monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 60.0)
     gate, order = gated(monkeypatch, STOPS.get(stage, lambda *work: False)), []
 
     async def keep(turns):
@@ -152,7 +152,7 @@ async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_t
 
 
 async def test_who_waits_already_is_answered_when_something_large_begins(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.server.HELD_SECONDS", 60.0)
+    monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 60.0)
     gate = gated(monkeypatch, STOPS["reading"])
     first, go_on = asyncio.Event(), asyncio.Event()
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.engine.store.encoding import unpack
+from context_bench.engine.encoding import unpack
 
 ENVIRONMENT = ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
 TOLD = (

@@ -19,7 +19,7 @@ from context_bench.judge.rubric_judge import rubric_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.memory.systems import http, mcp
-from context_bench.sandbox.placing import put
+from context_bench.sandbox.workspace_files import put
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
 from context_bench.transcripts.answers.answer_files import read_answers

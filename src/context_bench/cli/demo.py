@@ -188,7 +188,7 @@ class EvidenceOnly:
 def _add_responder_card(result: Any, store: Any, run: str) -> None:
     """How good the responder itself is: without context, with only the evidence, with all of it."""
     from context_bench.engine import rows
-    from context_bench.engine.summary import summarise
+    from context_bench.engine.run_summary import summarise
 
     alone = f"{run}-responder"
     found = summarise(lambda name: rows(store, alone, name), ["evidence"], [], score_field="f1", baseline=None, margin=None, seed=0)

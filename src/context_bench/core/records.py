@@ -253,7 +253,7 @@ class Result:
     `summary[system][metric]` is the documented flat form; `estimates[system][metric]` says how sure; `wire[system]` is
     what the tap saw; `failures[system][source][class]` counts; `notes` are sentences every report must show.
     `families[manifest key]`: figures of the family that the run belongs to (see `core.families`); three have a name of
-    their own: `replay`: of a replay of recorded sessions, what its traffic shows (see `context_bench.traffic.replay`).
+    their own: `replay`: of a replay of recorded sessions, what its traffic shows (see `context_bench.traffic.figures`).
     `setups`: every attempt to set up a group, by system, number, trial and attempt. `agents`: of a run of agents, its
     figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they come to (see
     `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from context_bench.engine.driver import Executed, execute, rescore
     from context_bench.engine.plan import Arm, RunSettings
     from context_bench.engine.progress import Progress, RichProgress
-    from context_bench.engine.runner import Executed, execute, rescore
     from context_bench.engine.store.cleaning import purge
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
-    from context_bench.engine.store.reading import canonical, differences, export, rows, same_examples
-    from context_bench.engine.store.replies import StoredReplies
-    from context_bench.engine.store.setups import setups
+    from context_bench.engine.store.reading import canonical, differences, rows, same_examples
+    from context_bench.engine.store.reply_cache import StoredReplies
+    from context_bench.engine.store.row_details import export, setups
     from context_bench.engine.store.store import RunRecord, Store, list_runs, open_store, run_of, set_manifest, spent
-    from context_bench.engine.store.watched import WatchLog, WatchRecord, list_watches, open_watch, watch_of, watched
+    from context_bench.engine.store.watches import (
+        WatchLog,
+        WatchRecord,
+        list_watches,
+        open_watch,
+        watch_of,
+        watched,
+    )
 
 __all__ = [
     "Arm",
@@ -66,9 +73,9 @@ __getattr__, __dir__ = lazy(
         ".plan:RunSettings",
         ".progress:Progress",
         ".progress:RichProgress",
-        ".runner:Executed",
-        ".runner:execute",
-        ".runner:rescore",
+        ".driver:Executed",
+        ".driver:execute",
+        ".driver:rescore",
         ".store.cleaning:purge",
         ".store.copying:Copied",
         ".store.copying:CopiedWatch",
@@ -77,11 +84,11 @@ __getattr__, __dir__ = lazy(
         ".store.copying:copy_watch",
         ".store.reading:canonical",
         ".store.reading:differences",
-        ".store.reading:export",
+        ".store.row_details:export",
         ".store.reading:rows",
         ".store.reading:same_examples",
-        ".store.replies:StoredReplies",
-        ".store.setups:setups",
+        ".store.reply_cache:StoredReplies",
+        ".store.row_details:setups",
         ".store.store:RunRecord",
         ".store.store:Store",
         ".store.store:list_runs",
@@ -89,11 +96,11 @@ __getattr__, __dir__ = lazy(
         ".store.store:run_of",
         ".store.store:set_manifest",
         ".store.store:spent",
-        ".store.watched:WatchLog",
-        ".store.watched:WatchRecord",
-        ".store.watched:list_watches",
-        ".store.watched:open_watch",
-        ".store.watched:watch_of",
-        ".store.watched:watched",
+        ".store.watches:WatchLog",
+        ".store.watches:WatchRecord",
+        ".store.watches:list_watches",
+        ".store.watches:open_watch",
+        ".store.watches:watch_of",
+        ".store.watches:watched",
     ],
 )

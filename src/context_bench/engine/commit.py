@@ -1,12 +1,27 @@
-"""Group commit: workers hand in what they finished and go on when it is durable; several share one transaction."""
+"""Group commit: workers hand in what they finished and go on when it is durable; several share one transaction.
+
+`RunStatistics` counts the finished work of each system: rows, failures, tokens, money. The live display shows these counts.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
 
-from context_bench.engine.plan import Outcome
+from context_bench.core import calling
+from context_bench.core.clock import Clock
+from context_bench.core.errors import Stop
+from context_bench.core.protocols import Recorder
+from context_bench.core.records import Forwarded
+from context_bench.engine.observe import with_late
+from context_bench.engine.plan import Outcome, PlannedArm, SetUp
+from context_bench.engine.planner import PlanCounts
+from context_bench.engine.progress import Progress, Step
+from context_bench.engine.schedule import Schedule
+from context_bench.engine.store.run_writer import Writer
 
 #: Seconds that a finished outcome waits at most for others to share its transaction.
 WAIT = 0.05
@@ -104,3 +119,164 @@ class GroupCommit:
             else:
                 done.set_result(None)
         self._consider()
+
+
+_REMEMBERED = 2_000  # rows, for requests that come late
+
+
+@dataclass(slots=True)
+class Executed:
+    """Result of a run.
+
+    `completed`: everything owed was tried. `stopped`: what ended it early (cost cap, run deadline, a source that broke), `None` also when
+    it was interrupted. `planned`: all examples were read, so that what is owed is known. `counts`: `owed`, `done`, `failed`, `reused`,
+    `reused_age` (seconds since the oldest reused row was made),
+    `restarted` (groups done again), `set_up_again` (groups set up once more), `unmatched`, `seconds` (wall), `interrupted`, and by system
+    `systems[name]` = `done`, `failed`, `judge_failed`, `reused`, `seconds` (of work), `cost`, and where it has set-ups `setups`,
+    `setups_failed`. Rows done here, not earlier.
+    """
+
+    run_id: str
+    name: str
+    completed: bool
+    counts: dict[str, Any] = field(default_factory=dict)
+    stopped: Stop | None = None
+    examples: int = 0
+    planned: bool = True
+
+
+@dataclass(slots=True)
+class _SystemCount:
+    done: int = 0
+    failed: int = 0
+    judge_failed: int = 0
+    seconds: float = 0.0
+    cost: float = 0.0
+    setups: int = 0
+    setups_failed: int = 0
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is remembered of a finished row, or of a group's set-up, for requests that arrive late."""
+
+    id: int
+    wire: dict[str, Any] = field(default_factory=dict)
+    tokens: int | None = None
+    setup: bool = False
+
+
+class RunStatistics:
+    """The counts of one execution. `in_database` runs something in the store's thread."""
+
+    def __init__(self, writer: Writer, in_database: Callable[..., Awaitable[Any]], progress: Progress | None, clock: Clock) -> None:
+        self.writer, self.in_database, self.progress, self.clock = writer, in_database, progress, clock
+        self.counts = {arm.name: _SystemCount() for arm in writer.arms}
+        self.ran = 0
+        self.unmatched = 0
+        self.set_up_again = 0
+        self.owners: dict[str, _Row] = {}  # by mark
+        self.planned: Schedule | None = None  # nothing is planned where stored answers are judged
+        self.shown_owed: tuple[int, int, bool] | None = None
+        self.started = clock.monotonic()
+
+    def note(self, outcome: Outcome) -> None:
+        """Count a committed outcome and show it."""
+        count = self.counts[self.writer.arms[outcome.unit.arm].name]
+        cost = outcome.usage.get("cost", 0.0) + sum(score.usage.get("cost", 0.0) for score in outcome.scores)
+        count.cost += cost
+        count.seconds += outcome.latency or 0.0
+        count.judge_failed += any(score.error is not None for score in outcome.scores)
+        if outcome.ran:
+            count.done += 1
+            count.failed += outcome.error is not None
+            self.ran += 1
+            if outcome.mark is not None and outcome.id is not None:
+                self.owners[outcome.mark] = _Row(outcome.id, outcome.wire, outcome.output_tokens)
+        if self.progress is not None:
+            name = self.writer.arms[outcome.unit.arm].name
+            tokens = None if outcome.input_tokens is None else (outcome.input_tokens, outcome.output_tokens)
+            self._show_owed()
+            self.progress.advance(Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost, latency=outcome.latency))
+
+    def _show_owed(self) -> None:
+        """Tell who watches how much there is to do, whenever planning has found out more, if they want to know."""
+        if self.planned is None:
+            return
+        tally, exhausted = self.planned.tally, self.planned.exhausted
+        if (tally.owed, tally.reused, exhausted) == self.shown_owed:
+            return
+        self.shown_owed = (tally.owed, tally.reused, exhausted)
+        show = calling.method(self.progress, "owing")
+        if show is not None:
+            for index, arm in enumerate(self.writer.arms):
+                show(arm.name, tally.owed_by_arm.get(index, 0) if exhausted else None, tally.reused_by_arm.get(index, 0))
+
+    def note_setup(self, setup: SetUp) -> None:
+        """Count a group's set-up that is over."""
+        count = self.counts[self.writer.arms[setup.arm].name]
+        count.setups += 1
+        count.setups_failed += setup.error is not None
+        count.cost += setup.usage.get("cost", 0.0)
+        self.set_up_again += setup.attempt > 1
+        if setup.mark is not None:
+            self.owners[setup.mark] = _Row(setup.id, setup=True)
+
+    def show(self, arm: PlannedArm, setup: SetUp, *, begun: bool) -> None:
+        """Tell who watches, if they want to know."""
+        show = calling.method(self.progress, "setting_up")
+        if show is not None:
+            show(arm.name, setup.group, begun)
+
+    def totals(self, tally: PlanCounts, notes: list[str], *, interrupted: bool) -> dict[str, Any]:
+        """`Executed.counts`."""
+        reused = {self.writer.arms[index].name: count for index, count in tally.reused_by_arm.items()}
+        systems = {
+            name: {
+                "done": count.done,
+                "failed": count.failed,
+                "judge_failed": count.judge_failed,
+                "reused": reused.get(name, 0),
+                "seconds": round(count.seconds, 6),
+                "cost": count.cost,
+                **({"setups": count.setups, "setups_failed": count.setups_failed} if count.setups else {}),
+            }
+            for name, count in self.counts.items()
+        }
+        return {
+            "owed": tally.owed,
+            "done": sum(count.done for count in self.counts.values()),
+            "failed": sum(count.failed for count in self.counts.values()),
+            "reused": tally.reused,
+            "reused_age": None if tally.oldest is None else max(0.0, self.clock.now() - tally.oldest),
+            "restarted": tally.restarted,
+            "set_up_again": self.set_up_again,
+            "unmatched": self.unmatched,
+            "seconds": round(self.clock.monotonic() - self.started, 6),
+            "interrupted": interrupted,
+            "notes": notes,
+            "systems": systems,
+        }
+
+    async def collect_late(self, recorder: Recorder) -> None:
+        """Requests that a proxy sent on after the row was closed join their row; what nobody can be named for is kept apart."""
+        late: dict[str, list[Forwarded]] = {}
+        lost: list[Forwarded] = []
+        for record in await recorder.late():
+            if record.mark in self.owners:
+                late.setdefault(str(record.mark), []).append(record)
+            else:
+                lost.append(record)
+        for mark, records in late.items():
+            row = self.owners[mark]
+            if row.setup:
+                await self.in_database(self.writer.join_late_to_setup, row.id, records)
+                continue
+            row.wire, row.tokens = with_late(row.wire, row.tokens, records)
+            await self.in_database(self.writer.join_late, row.id, records, row.wire, row.tokens)
+        lost += await recorder.unmatched()
+        self.unmatched += len(lost)
+        if lost:
+            await self.in_database(self.writer.unmatched, lost)
+        for mark in list(self.owners)[:-_REMEMBERED]:
+            del self.owners[mark]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Estimate
-from context_bench.engine.columns import Columns, averaged, compact
-from context_bench.engine.gathering import Gatherer
+from context_bench.engine.aggregates import Columns, Gatherer, averaged, compact
 from context_bench.stats.means import MIN_CLUSTERS
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
 
 
 def _groups(codes: NDArray[Any]) -> int:
-    """How many different ones there are."""
+    """The number of different ones."""
     import numpy as np
 
     there = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=bool)

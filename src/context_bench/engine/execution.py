@@ -1,28 +1,83 @@
-"""What the parts of one execution share: the writer and its thread, settings, books, and the workers' bench."""
+"""One execution: its shared parts, its threads and workers, its load log, and the isolated instances of stateful arms.
+
+The writer and its thread, the settings, the statistics and the workers' context are handed to every part. The load log is kept with
+the run while rows are made, so that nothing that ends the run loses it. Each group of a stateful arm gets an instance of its own, set
+up once before its first question.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
+from context_bench.core import calling
 from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop
 from context_bench.core.protocols import Recorder, Spend
-from context_bench.engine.books import Books
-from context_bench.engine.circumstances import Circumstances
-from context_bench.engine.commit import GroupCommit
-from context_bench.engine.executors.local import Executor, Local
-from context_bench.engine.limits import enough_descriptors
-from context_bench.engine.plan import RunSettings
+from context_bench.engine.commit import GroupCommit, RunStatistics
+from context_bench.engine.executors.local import Executor, IsolatedInstance, Local, NodeLost, Raised, offers_set_up
+from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp
+from context_bench.engine.process import OneThread, Waiting, enough_descriptors
 from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
-from context_bench.engine.store.writing import Writer
-from context_bench.engine.threads import OneThread
-from context_bench.engine.waiting import Waiting
-from context_bench.engine.work import TEXT_FIELDS, Bench
+from context_bench.engine.store.run_writer import Writer
+from context_bench.engine.work import TEXT_FIELDS, WorkerContext, WorkerThread, refused, setup_failed
+
+#: What changed about each endpoint's limit so far: endpoint → `[at, limit, reason]`.
+Limits = Callable[[], Mapping[str, Sequence[Sequence[Any]]]]
+
+#: Seconds between two looks at what changed; what a `kill -9` can lose.
+EVERY = 2.0
+
+
+def sandboxes_of(manifest: Mapping[str, Any], evaluators: Sequence[Any]) -> list[str]:
+    """The sentences in a manifest on what stood around code that evaluators ran, and what these say of themselves by now."""
+    said = [calling.method(evaluator, "walls") for evaluator in evaluators]
+    now = [str(walls()) for walls in said if walls is not None and walls()]
+    return list(dict.fromkeys([*(manifest.get("walls") or []), *now]))
+
+
+class LoadLog:
+    """The part of a run's manifest that is only known while it goes on, see `core.load`.
+
+    `manifest`: as it was when this execution began, that of earlier ones in it. `limits`: what changed in this one. `write` puts a manifest
+    into the store. `evaluators`: those of the run, which may say what stands around the code they run.
+    """
+
+    def __init__(
+        self,
+        manifest: dict[str, Any],
+        limits: Limits | None,
+        write: Callable[[dict[str, Any]], Awaitable[object]],
+        evaluators: Sequence[Any] = (),
+    ) -> None:
+        self._manifest, self._limits, self._write, self._evaluators = manifest, limits, write, evaluators
+        self._before = list(manifest.get("limits") or [])
+        self._written: Mapping[str, Sequence[Sequence[Any]]] = {}
+        self._loaded = "load" not in manifest or manifest["load"] in (manifest.get("loads") or [])
+
+    async def rows_are_made(self) -> None:
+        """Before the first row of this execution counts: its load is one of those that the run's rows were made under."""
+        if not self._loaded:
+            self._loaded = True  # at once: other workers' rows are written after this
+            self._manifest = {**self._manifest, "loads": [*(self._manifest.get("loads") or []), self._manifest["load"]]}
+            await self._write(self._manifest)
+
+    async def keep(self) -> None:
+        """Write down what changed since it was last written."""
+        if (walls := sandboxes_of(self._manifest, self._evaluators)) != (self._manifest.get("walls") or []):
+            self._manifest = {**self._manifest, "walls": walls}
+            await self._write(self._manifest)
+        now = self._limits() if self._limits is not None else {}
+        if now and now != self._written:
+            self._manifest = {**self._manifest, "limits": [*self._before, now]}
+            await self._write(self._manifest)
+            self._written = now
 
 
 class Execution:
@@ -48,8 +103,8 @@ class Execution:
         self.notes += writer.secrets.notes
         self.stopped: Stop | None = None
         self.interrupted = False
-        self.books = Books(writer, self.in_database, progress, clock)
-        self.circumstances: Circumstances | None = None  # nor changes anything about endpoints then
+        self.statistics = RunStatistics(writer, self.in_database, progress, clock)
+        self.circumstances: LoadLog | None = None  # nor changes anything about endpoints then
 
     @asynccontextmanager
     async def threads(self) -> AsyncIterator[None]:
@@ -69,7 +124,7 @@ class Execution:
     def open(self) -> None:
         """Make what all workers share."""
         self.commits = GroupCommit(self.writer.commit, self.database)
-        self.bench = Bench(
+        self.worker_context = WorkerContext(
             run=self.writer.run.id,
             arms=self.writer.arms,
             scorers=[Scorer(each, self.settings.example_timeout) for each in self.writer.evaluators if not each.after],
@@ -88,3 +143,88 @@ class Execution:
         self.notes.append(said)
         if self.progress is not None:
             self.progress.note(said)
+
+
+class IsolatedGroups:
+    """Does the groups of one execution. `committed` keeps an outcome and tells whether the run goes on, `stop` ends it."""
+
+    def __init__(self, execution: Execution, committed: Callable[..., Awaitable[bool]], stop: Callable[[Stop], None]) -> None:
+        self.execution, self.committed, self.stop = execution, committed, stop
+        self.stamp = uuid4().hex[:6]  # of this execution: a twin's name is never used twice, whatever became of an earlier process
+
+    async def do(self, arm: PlannedArm, job: Batch, thread: WorkerThread) -> None:
+        """A group of a stateful arm, from its beginning; where its state is lost with a node, all of it again."""
+        kept: set[int] = set()
+        for attempt in itertools.count():
+            try:
+                await self._try(arm, job, thread, f"-{attempt}" if attempt else "", kept)
+                return
+            except NodeLost:
+                continue
+
+    async def _try(self, arm: PlannedArm, job: Batch, thread: WorkerThread, again: str, kept: set[int]) -> None:
+        """A group on its own twin, which is set up once, its units in order."""
+        name = f"{self.execution.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}{again}"
+        twin, failure = None, None
+        try:
+            twin = await self.execution.executor.twin(job.arm, name, thread)
+        except Raised as error:
+            failure = setup_failed(str(error))
+        try:
+            setup = await self._set_up(arm, job, thread, twin, failure)
+            if setup is not None and setup.stop is not None:
+                self.stop(setup.stop)
+                return
+            failure = failure if setup is None else setup.error
+            for unit in job.units:
+                outcome = (
+                    refused(self.execution.worker_context, unit, failure)
+                    if failure
+                    else await self.execution.executor.perform(unit, thread, twin)
+                )
+                if setup is not None:
+                    outcome.setup = setup.id
+                    outcome.metadata["setup"] = setup.number
+                if not await self.committed(outcome, known=unit.position in kept):
+                    return
+                kept.add(unit.position)
+                unit.output, unit.takes = outcome.id, unit.takes + 1
+        finally:
+            if twin is not None and twin.own:
+                await self._close(arm, twin, thread)
+
+    async def _close(self, arm: PlannedArm, twin: IsolatedInstance, thread: WorkerThread) -> None:
+        """Close a twin; one that cannot be closed has given its answers all the same."""
+        try:
+            await self.execution.executor.close(twin, thread)
+        except Raised as error:
+            said = f"{arm.name}: what was made for a group could not be closed: {error}"
+            if said not in self.execution.notes:
+                self.execution.notice(said)
+
+    async def _set_up(
+        self, arm: PlannedArm, job: Batch, thread: WorkerThread, twin: IsolatedInstance | None, failure: str | None
+    ) -> SetUp | None:
+        """Have the group set up by a system that offers it, and keep the record of that before any row. `failure`: it has no twin."""
+        if arm.played_back or not (offers_set_up(arm.system) if twin is None else twin.sets_up):
+            return None
+        unit = job.units[0]
+        setup = SetUp(job.arm, unit.trial, unit.group, unit.position, job.number)
+        await self.execution.in_database(self.execution.writer.begin_setup, setup)
+        self.execution.statistics.show(arm, setup, begun=True)
+        self.execution.commits.leave()  # others need not wait with their rows for this one
+        try:
+            if twin is not None:
+                await self.execution.executor.set_up(setup, unit, thread, twin)
+            else:
+                setup.error, setup.seconds = failure, 0.0
+        except asyncio.CancelledError:
+            setup.error = "Interrupted: the run ended while the group was being set up"
+            raise
+        finally:
+            self.execution.commits.enter()
+            self.execution.statistics.show(arm, setup, begun=False)
+            if setup.seconds is not None:
+                await self.execution.in_database(self.execution.writer.end_setup, setup)
+                self.execution.statistics.note_setup(setup)
+        return setup

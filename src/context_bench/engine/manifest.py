@@ -1,4 +1,4 @@
-"""What a run says about itself, so that it can be repeated: programs, machine, settings, systems, evaluators. Never a secret."""
+"""The manifest of a run, with which it can be repeated: programs, machine, settings, systems, evaluators. Never a secret."""
 
 from __future__ import annotations
 

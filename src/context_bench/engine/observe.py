@@ -1,4 +1,4 @@
-"""What one row says about tokens and the wire: from the ledger's calls, from the tap's records, or from what the system returned.
+"""Tokens and wire facts of one row: from the ledger's calls, from the tap's records, or from what the system returned.
 
 Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `forwarded`, `billed` (tokens), `exact`, `calls` (requests
 that reached the provider), `client_calls`, `extra_calls`, `other_calls` (not chat), `role_changes`, `param_changes`, `changes`

@@ -1,4 +1,4 @@
-"""What a run owes: arms × examples × trials, each known by its content, so that only what changed is done again."""
+"""The plan of a run: arms × examples × trials, each known by its content, so that only what changed is done again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import bounded_calls
-from context_bench.engine.secrets import Secrets
+from context_bench.engine.redaction import Secrets
 
 #: With `bodies="auto"`: rows up to which every body is kept; from then on only those that a proxy changed.
 BODIES_UP_TO = 10_000
@@ -45,13 +45,13 @@ class Arm:
         return str(self.system.name)
 
     def takes(self, position: int) -> bool:
-        """Whether the example at this position of the run is this arm's to answer."""
+        """True if the example at this position of the run is this arm's to answer."""
         return position % self.every == 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run is done.
+    """Settings of a run.
 
     `trials`: times each example is asked. `seed` orders the arms. `max_workers`: rows in work at once (`None` = 1). `example_timeout`
     and `run_timeout` in seconds. `bodies`: "all", "changed" (only what a proxy changed), "none", or "auto" (all up to 10,000 rows, then
@@ -134,7 +134,7 @@ class PlannedEvaluator:
 
 
 @dataclass(slots=True)
-class Found:
+class StoredAnswer:
     """A stored output that answers a key. `own`: made by this run."""
 
     id: int
@@ -151,7 +151,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Unit:
+class WorkItem:
     """One thing owed: an arm's answer to one example in one trial, or only the scores of an answer that exists (`output` is its id)."""
 
     arm: int
@@ -167,26 +167,26 @@ class Unit:
     done: bool = False  # it needs no call of the system
     scored: tuple[int, ...] = ()  # evaluators (store ids) that need not judge it again
     takes: int = 0  # how often it was tried before
-    block: Block | None = None
-    before: Found | None = None  # the stored output that its row of the plan pointed to when planning began
-    found: Found | None = None  # the stored output that was found for it
+    block: DependencyGroup | None = None
+    before: StoredAnswer | None = None  # the stored output that its row of the plan pointed to when planning began
+    found: StoredAnswer | None = None  # the stored output that was found for it
 
 
 @dataclass(slots=True)
-class Block:
+class DependencyGroup:
     """One example in one trial, where some arms depend on others: they become ready when all primaries are finished."""
 
     waiting: int
-    dependents: list[Unit]
+    dependents: list[WorkItem]
     forwarded: dict[int, int | None] = field(default_factory=dict)  # arm index → context tokens forwarded, None = unknown or failed
 
 
 @dataclass(slots=True)
-class Job:
-    """What one worker does without interruption: units of one arm, in order. More than one for a group of a stateful system."""
+class Batch:
+    """The work that one worker does without interruption: units of one arm, in order. More than one for a group of a stateful system."""
 
     arm: int
-    units: list[Unit]
+    units: list[WorkItem]
     group: str | None = None
     restarted: bool = False
     number: int = 0  # of the group among those of its arm, from 1 in plan order
@@ -245,7 +245,7 @@ def planned_evaluators(evaluators: Sequence[Any], secrets: Secrets) -> list[Plan
 
 
 def content_key(example: Example) -> str:
-    """What an example is, apart from where it came from (`dataset` may be a path)."""
+    """The content of an example, apart from where it came from (`dataset` may be a path)."""
     content = {key: value for key, value in example.items() if key != "dataset"}
     try:
         return hash_bytes(_canonical(content) if _told_alike(content) else canonical_json(content).encode("utf-8", "surrogatepass"))
@@ -313,12 +313,12 @@ class Score:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a unit. `ran`: the system was called (or refused for want of a budget); else only `scores` are new.
+    """The outcome of a unit. `ran`: the system was called (or refused for want of a budget); else only `scores` are new.
 
     `output` is what the system added to the example or changed in it. `latency` in seconds without waiting.
     """
 
-    unit: Unit
+    unit: WorkItem
     ran: bool = True
     error: str | None = None
     output: Example = field(default_factory=dict)

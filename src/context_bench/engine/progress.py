@@ -1,4 +1,4 @@
-"""What a person at the terminal sees while a run goes on: on stderr only, with nothing of the text shown able to steer the terminal."""
+"""Progress of a run at the terminal: on stderr only, with nothing of the text shown able to steer the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each system of a run is, as lines that fit: counted when a row is done, worked out when they are shown."""
+"""Progress of each system of a run, as lines that fit: counted when a row is done, worked out when they are shown."""
 
 from __future__ import annotations
 

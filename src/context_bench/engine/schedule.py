@@ -1,4 +1,4 @@
-"""Which job is next. Has examples planned as they are needed, and knows who waits for whom."""
+"""Choose the next batch. Has examples planned as they are needed, and keeps which items wait for which."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from context_bench.core.errors import BadInput
-from context_bench.engine.plan import Block, Job, Outcome, PlannedArm, Unit, output_key
-from context_bench.engine.planning import Planning
-from context_bench.engine.store.writing import Writer
+from context_bench.engine.plan import Batch, DependencyGroup, Outcome, PlannedArm, WorkItem, output_key
+from context_bench.engine.planner import Planning
+from context_bench.engine.store.run_writer import Writer
 from context_bench.engine.work import context_tokens
 
 #: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work begins at once.
@@ -23,7 +23,7 @@ class _Group:
     """The group of a stateful arm that is being read."""
 
     name: str | None
-    units: list[Unit] = field(default_factory=list)
+    units: list[WorkItem] = field(default_factory=list)
 
 
 class Schedule:
@@ -38,13 +38,13 @@ class Schedule:
         self._planning, self._arms, self._writer = planning, arms, writer
         self._dependents = {i for i, arm in enumerate(arms) if arm.partner is not None}
         self._evaluators = {each.id for each in writer.evaluators if not each.after}
-        self._ready: deque[Job] = deque()
-        self._held: dict[int, deque[Job]] = {
+        self._ready: deque[Batch] = deque()
+        self._held: dict[int, deque[Batch]] = {
             i: deque() for i, arm in enumerate(arms) if arm.stateful and not hasattr(arm.system, "namespace")
         }
         self._running: set[int] = set()
         self._groups: dict[tuple[int, int], _Group] = {}
-        self._answered: list[Unit] = []
+        self._answered: list[WorkItem] = []
         self._closed: dict[int, set[str]] = {}
         self._numbers: dict[tuple[int, int], int] = {}  # (arm, trial) → groups so far
         self._open = 0  # jobs handed out and not over
@@ -55,7 +55,7 @@ class Schedule:
 
     # --- for workers ---
 
-    async def next(self) -> Job | None:
+    async def next(self) -> Batch | None:
         """The next job; waits while one may still come up. `None`: there is no more."""
         while not self._stopped:
             if self._ready:
@@ -81,7 +81,7 @@ class Schedule:
             self._settle(outcome.unit, outcome.context_tokens if outcome.error is None else None)
             await self._free([outcome.unit.block])
 
-    def done(self, job: Job) -> None:
+    def done(self, job: Batch) -> None:
         """A job is over."""
         self._open -= 1
         if job.arm in self._running:
@@ -157,16 +157,16 @@ class Schedule:
         self._chunk = max(CHUNK, min(wanted, _LARGE_CHUNK)) if self._ready or self._open else _LARGE_CHUNK
         self._exhausted = not more
 
-    def _take_in(self, unit: Unit) -> None:
+    def _take_in(self, unit: WorkItem) -> None:
         if unit.done:
             self._answered.append(unit)
         self._enqueue(unit)
 
-    def _enqueue(self, unit: Unit, *, first: bool = False) -> None:
+    def _enqueue(self, unit: WorkItem, *, first: bool = False) -> None:
         """Make a job of what is missing of a unit, if anything is."""
         if unit.done and self._evaluators <= set(unit.scored):
             return
-        job = Job(unit.arm, [unit])
+        job = Batch(unit.arm, [unit])
         if first:
             self._ready.appendleft(job)
         else:
@@ -184,7 +184,7 @@ class Schedule:
                 blocks.append(unit.block)
         await self._free(blocks)
 
-    async def _stored_context(self, unit: Unit) -> int | None:
+    async def _stored_context(self, unit: WorkItem) -> int | None:
         arm, found = self._arms[unit.arm], unit.found
         if not arm.feeds or found is None:
             return None
@@ -192,14 +192,14 @@ class Schedule:
             return found.context_tokens
         return await context_tokens(arm.system, unit.example, found.source, found.output_tokens, None)
 
-    def _settle(self, unit: Unit, forwarded: int | None) -> None:
+    def _settle(self, unit: WorkItem, forwarded: int | None) -> None:
         if unit.block is not None:
             unit.block.waiting -= 1
             unit.block.forwarded[unit.arm] = forwarded
 
-    async def _free(self, blocks: list[Block]) -> None:
+    async def _free(self, blocks: list[DependencyGroup]) -> None:
         """Make jobs of the dependents whose blocks have no primary left to wait for."""
-        units: list[Unit] = []
+        units: list[WorkItem] = []
         for block in blocks:
             if block.waiting == 0:
                 block.waiting = -1  # once
@@ -219,7 +219,7 @@ class Schedule:
 
     # --- groups ---
 
-    def _gather(self, unit: Unit) -> None:
+    def _gather(self, unit: WorkItem) -> None:
         """Add a stateful arm's unit to its group; the group before is complete when another begins."""
         place = (unit.arm, unit.trial)
         group = self._groups.get(place)
@@ -244,7 +244,7 @@ class Schedule:
             for unit in group.units:
                 self._take_in(unit)
             return
-        job = Job(arm, group.units, group.name, number=number)
+        job = Batch(arm, group.units, group.name, number=number)
         for unit in group.units:
             if unit.done:
                 self._forget(unit)
@@ -256,7 +256,7 @@ class Schedule:
         else:
             self._ready.append(job)
 
-    def _forget(self, unit: Unit) -> None:
+    def _forget(self, unit: WorkItem) -> None:
         """The unit has an answer, but the state of its group is gone: the whole group is done again."""
         unit.done, unit.scored = False, ()
         if unit.found is not None and not unit.found.own:

@@ -1,4 +1,4 @@
-"""How evaluators are asked: does it apply, what does it say, and what counts as its failure."""
+"""Ask evaluators: whether one applies, its scores, and what counts as its failure."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
 from context_bench.engine.observe import added_calls, billed_tokens, calls_seen, forwarded_tokens, observed, sent_tokens, usage_of
-from context_bench.engine.plan import Outcome, PlannedArm, SetUp, Unit
+from context_bench.engine.plan import Outcome, PlannedArm, SetUp, WorkItem
+from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
-from context_bench.engine.threads import OneThread
 from context_bench.wire.request import count_request
 
 TEXT_FIELDS = ("context",)
@@ -41,8 +41,8 @@ _USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
-class Bench:
-    """What all workers of a run share."""
+class WorkerContext:
+    """Shared by all workers of a run."""
 
     run: str
     arms: list[PlannedArm]
@@ -58,7 +58,7 @@ class Bench:
 
 
 @dataclass(slots=True)
-class Hand:
+class WorkerThread:
     """One worker's own thread for plug-ins that block."""
 
     name: str
@@ -67,7 +67,7 @@ class Hand:
     def __post_init__(self) -> None:
         self.pool = OneThread(self.name)
 
-    def let_go(self) -> None:
+    def replace_thread(self) -> None:
         """Leave a thread that hangs behind, and take a new one."""
         self.pool.shutdown(wait=False)
         self.pool = OneThread(self.name)
@@ -92,68 +92,72 @@ class _Answer:
     in_full: int | None = None  # tokens of the request as it would have been sent unshortened
 
 
-async def perform(bench: Bench, unit: Unit, hand: Hand, system: Any | None = None) -> Outcome:
+async def perform(worker_context: WorkerContext, unit: WorkItem, thread: WorkerThread, system: Any | None = None) -> Outcome:
     """Have the unit's system (or `system`, its twin for one group) answer, and the evaluators judge the answer."""
-    arm = bench.arms[unit.arm]
+    arm = worker_context.arms[unit.arm]
     if arm.partner is not None and unit.budget is None:
-        partner = bench.arms[arm.partner].name
+        partner = worker_context.arms[arm.partner].name
         return refused(
-            bench, unit, describe(NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match"))
+            worker_context,
+            unit,
+            describe(NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match")),
         )
     outcome = Outcome(unit, metadata=_labels(arm, unit))
     example = unit.example if unit.budget is None else {**unit.example, "budget": unit.budget}
     if arm.played_back:
         example = {**example, "trial": unit.trial}
     asked, answer = arm.system if system is None else system, _Answer()
-    limit = _Limit(bench.example_timeout, "no answer within {:g} s, the time allowed for one example")
+    limit = _Limit(worker_context.example_timeout, "no answer within {:g} s, the time allowed for one example")
     try:
-        await _watched(bench, _conversation(bench, arm, unit), answer, lambda: _process(asked, example, hand), limit, hand)
+        await _watched(
+            worker_context, _conversation(worker_context, arm, unit), answer, lambda: _process(asked, example, thread), limit, thread
+        )
         outcome.error, outcome.stop = answer.error, answer.stop
         outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
         try:
-            await _describe(bench, outcome, answer, example)
+            await _describe(worker_context, outcome, answer, example)
         except STOPS:
             raise
         except Exception as error:  # what a plug-in says of itself can be anything
             outcome.error = describe(NotStored(f"what came back cannot be counted ({describe(error)})"))
         if outcome.error is None and outcome.stop is None:
-            await judge(bench, outcome, bench.scorers, hand)
+            await judge(worker_context, outcome, worker_context.scorers, thread)
     except asyncio.CancelledError:
-        leave_behind(bench, outcome, answer.calls)
+        leave_behind(worker_context, outcome, answer.calls)
         raise
     return outcome
 
 
-def leave_behind(bench: Bench, outcome: Outcome, asked: Sequence[Call] = ()) -> None:
+def leave_behind(worker_context: WorkerContext, outcome: Outcome, asked: Sequence[Call] = ()) -> None:
     """Cancelled on the way: what was owed still is, but what was asked is on the bill and stays in the books."""
     calls = [*(outcome.calls or asked), *(call for score in outcome.scores for call in score.calls)]
-    if calls and bench.leave_behind is not None:
-        bench.leave_behind(Outcome(outcome.unit, ran=False, calls=calls))
+    if calls and worker_context.leave_behind is not None:
+        worker_context.leave_behind(Outcome(outcome.unit, ran=False, calls=calls))
 
 
-def refused(bench: Bench, unit: Unit, error: str) -> Outcome:
+def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> Outcome:
     """What becomes of a unit that the system cannot be asked about."""
-    return Outcome(unit, error=error, metadata=_labels(bench.arms[unit.arm], unit))
+    return Outcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
 
 
-async def set_up(bench: Bench, setup: SetUp, unit: Unit, hand: Hand, system: Any) -> None:
+async def set_up(worker_context: WorkerContext, setup: SetUp, unit: WorkItem, thread: WorkerThread, system: Any) -> None:
     """Have `system` get the group of `unit` ready, and fill in what came of it; also if this is cancelled meanwhile."""
-    arm = bench.arms[setup.arm]
+    arm = worker_context.arms[setup.arm]
     prepare = calling.method(system, "asetup", "setup")
     assert prepare is not None
     asked, answer = prepare, _Answer()
-    limit = _Limit(bench.setup_timeout, "the group was not set up within {:g} s, the time allowed for it")
+    limit = _Limit(worker_context.setup_timeout, "the group was not set up within {:g} s, the time allowed for it")
 
     async def act() -> Any:
-        return await calling.call(asked, isolated(unit.example), pool=hand.pool)
+        return await calling.call(asked, isolated(unit.example), pool=thread.pool)
 
     try:
-        await _watched(bench, _conversation(bench, arm, unit), answer, act, limit, hand)
+        await _watched(worker_context, _conversation(worker_context, arm, unit), answer, act, limit, thread)
     finally:
         setup.calls, setup.usage, setup.seconds = answer.calls, usage_of(answer.calls), answer.elapsed
         setup.forwarded, setup.mark = answer.records or [], None if answer.mark is None else answer.mark.token
     added_by_proxy = added_calls(answer.calls, setup.forwarded, getattr(arm.system, "prices", None))
-    await _charge(bench.spend, added_by_proxy)
+    await _charge(worker_context.spend, added_by_proxy)
     setup.calls = answer.calls + added_by_proxy
     setup.usage = usage_of(setup.calls)
     setup.output = dict(answer.found) if isinstance(answer.found, Mapping) else {}
@@ -173,19 +177,19 @@ def setup_failed(error: str) -> str:
     return error if error.startswith(known) else describe(SetupFailed(error))
 
 
-async def judge(bench: Bench, outcome: Outcome, scorers: Sequence[Scorer], hand: Hand) -> None:
+async def judge(worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
     """Ask each evaluator about the outcome's answer; one that fails leaves its error, one that would cost too much ends the run."""
     example = outcome.unit.example
     processed = {**example, **outcome.output}
     for scorer in scorers:
-        ledger = Ledger(account="judge", spend=bench.spend, waiting=bench.waiting)
+        ledger = Ledger(account="judge", spend=worker_context.spend, waiting=worker_context.waiting)
         try:
-            score, stop = await scorer.score(example, processed, ledger=ledger, pool=hand.pool)
+            score, stop = await scorer.score(example, processed, ledger=ledger, pool=thread.pool)
         except asyncio.CancelledError:
             outcome.calls += ledger.calls
             raise
         if score.error is not None and score.error.startswith("TimedOut"):
-            hand.let_go()
+            thread.replace_thread()
         if stop is not None:
             outcome.stop = stop
             outcome.calls += score.calls  # paid for, though nothing came of it
@@ -204,20 +208,27 @@ class _Limit:
     said: str
 
 
-async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callable[[], Awaitable[Any]], limit: _Limit, hand: Hand) -> None:
+async def _watched(
+    worker_context: WorkerContext,
+    conversation: str,
+    answer: _Answer,
+    act: Callable[[], Awaitable[Any]],
+    limit: _Limit,
+    thread: WorkerThread,
+) -> None:
     """Do `act` for a system under a ledger of its own, marked for the tap as part of `conversation`; fills in `answer`."""
-    if bench.recorder is not None:
+    if worker_context.recorder is not None:
         try:
-            answer.mark = await bench.recorder.begin(conversation)
+            answer.mark = await worker_context.recorder.begin(conversation)
         except Failed as error:
             answer.stop = tap_lost(error)
             return
-    started = bench.clock.monotonic()
+    started = worker_context.clock.monotonic()
     deadline = None if limit.seconds is None else started + limit.seconds
-    ledger = Ledger(account="system", mark=answer.mark, spend=bench.spend, deadline=deadline, waiting=bench.waiting)
+    ledger = Ledger(account="system", mark=answer.mark, spend=worker_context.spend, deadline=deadline, waiting=worker_context.waiting)
     try:
         with open_ledger(ledger):
-            answer.found = await _within(limit, act, hand)
+            answer.found = await _within(limit, act, thread)
     except STOPS as error:
         answer.stop = error
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -225,11 +236,11 @@ async def _watched(bench: Bench, conversation: str, answer: _Answer, act: Callab
     except BaseException as error:  # libraries have failures of their own that are no `Exception`, such as a panic in Rust
         answer.error = describe(error)
     finally:
-        answer.elapsed, answer.waited = bench.clock.monotonic() - started, ledger.waited
+        answer.elapsed, answer.waited = worker_context.clock.monotonic() - started, ledger.waited
         answer.calls, answer.in_full = ledger.calls, ledger.in_full
-        if bench.recorder is not None and answer.mark is not None:
+        if worker_context.recorder is not None and answer.mark is not None:
             try:
-                answer.records = await bench.recorder.end(answer.mark)
+                answer.records = await worker_context.recorder.end(answer.mark)
             except Failed as error:
                 answer.stop = answer.stop or tap_lost(error)
 
@@ -239,7 +250,7 @@ def tap_lost(error: Failed) -> PreflightFailed:
     return PreflightFailed(f"the tap cannot be asked any more ({describe(error)}); start it again, then the same run name goes on")
 
 
-async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], hand: Hand) -> Any:
+async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], thread: WorkerThread) -> Any:
     if limit.seconds is None:
         return await act()
     try:
@@ -248,28 +259,28 @@ async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], hand: Hand) 
     except TimeoutError:
         if not scope.expired():
             raise
-        hand.let_go()
+        thread.replace_thread()
         raise TimedOut(limit.said.format(limit.seconds)) from None
 
 
-def _conversation(bench: Bench, arm: PlannedArm, unit: Unit) -> str:
-    if bench.recorder is None:
+def _conversation(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> str:
+    if worker_context.recorder is None:
         return ""  # nobody asks
     group = unit.group if arm.stateful and unit.group is not None else f"#{unit.position}"
-    return f"{bench.run}/{arm.name}/{unit.trial}/{group}"
+    return f"{worker_context.run}/{arm.name}/{unit.trial}/{group}"
 
 
-async def _process(system: Any, example: Example, hand: Hand) -> Example:
+async def _process(system: Any, example: Example, thread: WorkerThread) -> Example:
     """Call the system the way it offers and the example asks for; raises `BadReply` for what is not an answer."""
     own = isolated(example)
     if example.get("multi_turn") and "turns" in example:
         converse = calling.method(system, "aprocess_conversation", "process_conversation")
         if converse is not None:
-            return _conversed(own, await calling.call(converse, own["turns"], pool=hand.pool))
+            return _conversed(own, await calling.call(converse, own["turns"], pool=thread.pool))
     process = calling.method(system, "aprocess", "process")
     if process is None:
         raise BadReply(f"system {system.name!r} has neither process() nor aprocess()")
-    processed = await calling.call(process, own, pool=hand.pool)
+    processed = await calling.call(process, own, pool=thread.pool)
     if not isinstance(processed, Mapping):
         raise BadReply(f"system {system.name!r} returned {type(processed).__name__}, expected the example as a dict with a response")
     return dict(processed)
@@ -299,19 +310,19 @@ def isolated(value: Any) -> Any:
 # --- what is kept of it -----------------------------------------------------------------------------------------------------
 
 
-async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Example) -> None:
+async def _describe(worker_context: WorkerContext, outcome: Outcome, answer: _Answer, example: Example) -> None:
     """Fill in output, tokens, usage, wire and metadata."""
-    own = bench.arms[outcome.unit.arm].system
+    own = worker_context.arms[outcome.unit.arm].system
     if answer.records and getattr(own, "calls_elsewhere", False):
         answer.calls = [*answer.calls, *(seen := calls_seen(answer.records, getattr(own, "prices", None)))]
-        await _charge(bench.spend, seen)
+        await _charge(worker_context.spend, seen)
     outcome.calls = answer.calls
     if answer.records and (added_by_proxy := added_calls(answer.calls, answer.records, getattr(own, "prices", None))):
-        await _charge(bench.spend, added_by_proxy)
+        await _charge(worker_context.spend, added_by_proxy)
         outcome.calls = answer.calls + added_by_proxy
     outcome.usage = usage_of(outcome.calls)
     outcome.latency = max(0.0, answer.elapsed - answer.waited)
-    if bench.arms[outcome.unit.arm].played_back:
+    if worker_context.arms[outcome.unit.arm].played_back:
         outcome.latency = sum(call.seconds for call in answer.calls) or None
     outcome.forwarded = answer.records or []
     if answer.mark is not None:
@@ -322,14 +333,14 @@ async def _describe(bench: Bench, outcome: Outcome, answer: _Answer, example: Ex
         outcome.metadata |= _told(processed) | _after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
-    _count(bench, outcome, processed, example, answer.in_full)
+    _count(worker_context, outcome, processed, example, answer.in_full)
     if processed is not None and answer.records and (capture := calling.method(own, "after_capture", "behind")) is not None:
         _join(outcome, told := capture(example, outcome.output_tokens, answer.calls, answer.records))
         outcome.context_tokens = told.get("context_tokens")
-    elif processed is not None and _of_its_own(bench.arms[outcome.unit.arm]):
-        counting = outcome.source == "context" or (bench.arms[outcome.unit.arm].feeds and "context" in outcome.output)
+    elif processed is not None and _of_its_own(worker_context.arms[outcome.unit.arm]):
+        counting = outcome.source == "context" or (worker_context.arms[outcome.unit.arm].feeds and "context" in outcome.output)
         outcome.context_tokens = _returned(processed, counting=counting)
-    elif bench.arms[outcome.unit.arm].feeds and outcome.error is None:
+    elif worker_context.arms[outcome.unit.arm].feeds and outcome.error is None:
         outcome.context_tokens = await context_tokens(own, example, outcome.source, outcome.output_tokens, outcome.context_tokens)
 
 
@@ -347,19 +358,19 @@ async def _charge(spend: Spend | None, calls: Sequence[Call]) -> None:
                 spend.settle(await spend.reserve(0.0), cost)
 
 
-def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None) -> None:
+def _count(worker_context: WorkerContext, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None) -> None:
     """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that came back.
 
     *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is not an endpoint
     and asked by itself, what it asked and what its context lost before. (What a memory is given it does not send, it remembers.)
     """
-    own = bench.arms[outcome.unit.arm]
+    own = worker_context.arms[outcome.unit.arm]
     asked = sent_tokens(outcome.calls) if outcome.calls else None
     outcome.input_tokens = asked if in_full is None else in_full
     if asked is not None and in_full is None and processed is not None and _of_its_own(own) and not hasattr(own.system, "memory"):
         outcome.input_tokens = asked + max(0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS))
     if outcome.input_tokens is None and not own.played_back and not getattr(own.system, "calls_elsewhere", False):
-        outcome.input_tokens = count_tokens_dict(example, bench.text_fields)
+        outcome.input_tokens = count_tokens_dict(example, worker_context.text_fields)
     if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
         outcome.output_tokens, outcome.source = tokens, "tap"
     elif any(record.tokens is None for record in outcome.forwarded):
@@ -367,7 +378,7 @@ def _count(bench: Bench, outcome: Outcome, processed: Example | None, example: E
     elif outcome.calls:
         outcome.output_tokens, outcome.source = billed_tokens(outcome.calls), "usage"
     elif processed is not None:
-        _count_returned(bench, outcome, processed, example)
+        _count_returned(worker_context, outcome, processed, example)
     if outcome.wire:
         outcome.wire["source"] = outcome.source
     if outcome.output_tokens is None and not outcome.wire:
@@ -379,15 +390,15 @@ def _of_its_own(arm: PlannedArm) -> bool:
     return not arm.played_back and calling.method(arm.system, "shaped", "request_without_context_tokens") is None
 
 
-def _count_returned(bench: Bench, outcome: Outcome, processed: Example, example: Example) -> None:
+def _count_returned(worker_context: WorkerContext, outcome: Outcome, processed: Example, example: Example) -> None:
     usage = processed.get("api_usage")
     told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
     if told is not None and usage != example.get("api_usage"):
         outcome.output_tokens, outcome.source = told, "usage"
         return
-    if not any(name in processed for name in bench.text_fields):
+    if not any(name in processed for name in worker_context.text_fields):
         return  # only an answer came back: what it was made of nobody knows, and it is not nothing
-    outcome.output_tokens, outcome.source = count_tokens_dict(processed, bench.text_fields), "context"
+    outcome.output_tokens, outcome.source = count_tokens_dict(processed, worker_context.text_fields), "context"
 
 
 def _returned(processed: Example, *, counting: bool) -> int | None:
@@ -443,8 +454,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def _labels(arm: PlannedArm, unit: Unit) -> dict[str, Any]:
-    """What every row of an arm says about it."""
+def _labels(arm: PlannedArm, unit: WorkItem) -> dict[str, Any]:
+    """Facts about an arm that each of its rows holds."""
     labels: dict[str, Any] = {}
     for name in ("shape", "model"):
         found = getattr(arm.system, name, None)

@@ -6,10 +6,9 @@ run in it with the tools of this machine, read-only, and `verify()` puts the hid
 """
 
 from context_bench.sandbox.backends import Bubblewrap, Container, NoSandbox, Sandbox
-from context_bench.sandbox.finding import find_house, find_sandbox
-from context_bench.sandbox.running import Outcome, Unit, run
-from context_bench.sandbox.shapes import Bounds, Finished, Limits, Verdict
-from context_bench.sandbox.verifying import verify
+from context_bench.sandbox.bounds import Bounds, Finished, Limits, Verdict
+from context_bench.sandbox.launch import Outcome, Unit, find_house, find_sandbox, run
+from context_bench.sandbox.verification import verify
 from context_bench.sandbox.workspace import Workspace, workspace
 
 __all__ = [

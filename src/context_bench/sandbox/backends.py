@@ -19,9 +19,9 @@ from typing import IO, Protocol
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import seccomp
-from context_bench.sandbox.groups import Caps, Group, Groups, find_groups
-from context_bench.sandbox.shapes import Bounds, Finished, Limits
-from context_bench.sandbox.watched import Command
+from context_bench.sandbox.bounds import Bounds, Finished, Limits
+from context_bench.sandbox.cgroups import Caps, ControlGroups, Group, find_groups
+from context_bench.sandbox.supervision import RunningCommand
 
 #: What Python is started with: no site packages, nothing from the environment but the hash seed, so that runs repeat.
 PYTHON_OPTIONS = ("-s", "-S", "-B")
@@ -82,23 +82,23 @@ class Sandbox(Protocol):
     def counts_memory(self) -> bool:
         """The kernel limits what all processes hold together."""
 
-    def program(self, boot: str, limits: Limits) -> Command:
+    def program(self, boot: str, limits: Limits) -> RunningCommand:
         """The process of this machine that runs Python's `boot` in the sandbox."""
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
+    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
         """The process of this machine that runs `argv` inside, with nothing in its environment but `environment`."""
 
     def user(self) -> int:
         """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not change."""
 
-    def started(self, finished: Finished, command: Command) -> str:
+    def started(self, finished: Finished, command: RunningCommand) -> str:
         """What went wrong with the walls themselves; "" if the command did start."""
 
     def walls(self) -> str:
         """A sentence for the run's notes: which limits of the kernel stand, and which do not."""
 
 
-def _grouped(groups: Groups | None, caps: Caps) -> Group | None:
+def _grouped(groups: ControlGroups | None, caps: Caps) -> Group | None:
     """Raises `SandboxFailed` where a group could be made before and cannot now: what was said of the walls would be wrong."""
     if groups is None:
         return None
@@ -112,7 +112,7 @@ def _entered(group: Group | None, order: Sequence[str]) -> list[str]:
     return list(order) if group is None else group.entering(order)
 
 
-def _limited(groups: Groups | None) -> str:
+def _limited(groups: ControlGroups | None) -> str:
     """The part of a sentence on what control groups limit."""
     words = {"memory": "memory", "pids": "processes"}
     there = [words[name] for name in words if groups is not None and name in groups.roots]
@@ -140,7 +140,7 @@ class Bubblewrap:
     as_root: bool = False
     options: tuple[str, ...] = ()
     filtered: bool = True
-    groups: Groups | None = field(default_factory=find_groups)
+    groups: ControlGroups | None = field(default_factory=find_groups)
     name: str = "bubblewrap"
     contained: bool = True
     same_python: bool = True
@@ -150,7 +150,7 @@ class Bubblewrap:
     def counts_memory(self) -> bool:
         return self.groups is not None and self.groups.counts_memory
 
-    def program(self, boot: str, limits: Limits) -> Command:
+    def program(self, boot: str, limits: Limits) -> RunningCommand:
         size = str(limits.memory + 2 * _WATCHER[0])  # what is over the limit is ended for that, whatever holds it
         own = ["--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
         order = [
@@ -170,7 +170,7 @@ class Bubblewrap:
     def user(self) -> int:
         return 1_900_000_000 + secrets.randbelow(2**24) if self.as_root else 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
+    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
         own = [
             *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"),
             *("--size", str(2**20), "--tmpfs", "/run"),
@@ -192,7 +192,7 @@ class Bubblewrap:
         command.handles.append(told)
         return command
 
-    def _command(self, rights: list[str], order: list[str], environment: Mapping[str, str], caps: Caps, *, tracing: bool) -> Command:
+    def _command(self, rights: list[str], order: list[str], environment: Mapping[str, str], caps: Caps, *, tracing: bool) -> RunningCommand:
         """`order` behind what stands around every sandbox."""
         apart = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
         handles: list[IO[bytes]] = []
@@ -203,12 +203,12 @@ class Bubblewrap:
             apart += self.options
         group = _grouped(self.groups, caps)
         whole = [self.path, *rights, *apart, "--die-with-parent", "--new-session", *order]
-        return Command(_entered(group, whole), environment, handles=handles, group=group)
+        return RunningCommand(_entered(group, whole), environment, handles=handles, group=group)
 
     def _filter(self, tracing: bool) -> bytes | None:
         return seccomp.program(self.counts_memory, tracing) if self.filtered else None
 
-    def started(self, finished: Finished, command: Command) -> str:
+    def started(self, finished: Finished, command: RunningCommand) -> str:
         command.told.seek(0)
         said = command.told.read()
         if b'"exit-code"' in said or finished.timed_out or finished.killed or finished.exit is None or finished.exit < 0:
@@ -288,7 +288,7 @@ class Container:
     count_by_user: bool = False  # the container counts its processes itself
     counts_memory: bool = True
 
-    def program(self, boot: str, limits: Limits) -> Command:
+    def program(self, boot: str, limits: Limits) -> RunningCommand:
         half = limits.memory // 2
         order = [
             *("--network", "none", "--user", "65534:65534", "--cpus", "1"),
@@ -302,7 +302,7 @@ class Container:
     def user(self) -> int:
         return 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
+    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
         # values stay off the command line, where every user of the machine could read them; what steers the client itself goes by value
         steering = {"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "TMPDIR", "XDG_RUNTIME_DIR", "LANG"}
         named = [part for name in environment for part in ("--env", f"{name}={environment[name]}" if name in steering else name)]
@@ -315,7 +315,7 @@ class Container:
         client = {**os.environ, **{name: value for name, value in environment.items() if name not in steering}}
         return self._command(order, client, bounds.memory, bounds.tasks, tracing=True)
 
-    def _command(self, order: list[str], environment: Mapping[str, str], memory: int, tasks: int, *, tracing: bool) -> Command:
+    def _command(self, order: list[str], environment: Mapping[str, str], memory: int, tasks: int, *, tracing: bool) -> RunningCommand:
         """`order` behind what stands around every container."""
         label = f"context-bench-{secrets.token_hex(8)}"
         handles: list[IO[bytes]] = []
@@ -327,12 +327,12 @@ class Container:
         if self.filtered:
             handles.append(_as_file(seccomp.profile(True, tracing).encode()))
             whole += ["--security-opt", f"seccomp=/dev/fd/{handles[0].fileno()}"]
-        return Command([*whole, *order], environment, handles=handles, end=lambda: self._kill(label))
+        return RunningCommand([*whole, *order], environment, handles=handles, end=lambda: self._kill(label))
 
     def _kill(self, label: str) -> None:
         subprocess.run([self.path, "kill", label], capture_output=True, timeout=60, check=False)
 
-    def started(self, finished: Finished, command: Command) -> str:
+    def started(self, finished: Finished, command: RunningCommand) -> str:
         if finished.exit == 125:  # the client's own failure
             return " ".join(finished.stderr_tail.split())[-500:] or "exit status 125"
         return ""
@@ -346,7 +346,7 @@ class Container:
 class NoSandbox:
     """No walls: a command can read and write whatever this user can, and reach any network. For throw-away machines."""
 
-    groups: Groups | None = field(default_factory=find_groups)
+    groups: ControlGroups | None = field(default_factory=find_groups)
     name: str = "none"
     contained: bool = False
     same_python: bool = True
@@ -356,19 +356,19 @@ class NoSandbox:
     def counts_memory(self) -> bool:
         return self.groups is not None and self.groups.counts_memory
 
-    def program(self, boot: str, limits: Limits) -> Command:
+    def program(self, boot: str, limits: Limits) -> RunningCommand:
         raise SandboxFailed("a program written by a model is never run without a sandbox")
 
     def user(self) -> int:
         return 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> Command:
+    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
         reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("reaper.py"))]
         enter = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", places.cwd]
         group = _grouped(self.groups, Caps(bounds.memory, bounds.tasks, one_share=True))
-        return Command(_entered(group, [*reaper, *enter, *argv]), dict(environment), group=group)
+        return RunningCommand(_entered(group, [*reaper, *enter, *argv]), dict(environment), group=group)
 
-    def started(self, finished: Finished, command: Command) -> str:
+    def started(self, finished: Finished, command: RunningCommand) -> str:
         return ""
 
     def walls(self) -> str:

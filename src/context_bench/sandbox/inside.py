@@ -1,4 +1,4 @@
-"""What runs as the first process of a sandbox: it starts the program in a child, watches it, and says how it ended.
+"""The first process of a sandbox: it starts the program in a child, watches it, and says how it ended.
 
 This file is not imported but sent into the sandbox and run there, by whatever Python is found there, with the standard library only;
 every import is paid for in each run, so there are few.

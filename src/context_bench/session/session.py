@@ -13,8 +13,9 @@ from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, U
 from context_bench.core.records import Call
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
+from context_bench.session.activity import activity_notes
 from context_bench.session.files import say
-from context_bench.session.offers import DEFAULT_MODEL, DEFAULT_STORE
+from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
 from context_bench.session.upstream import Accounts, is_local, started_upstream
 
@@ -127,7 +128,7 @@ async def carry_out(
 ) -> int:
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.engine import open_store
-    from context_bench.engine.collecting import rare_collections
+    from context_bench.engine.process import rare_collections
     from context_bench.session import parts, preflight
     from context_bench.session import preflight as dryrun
 
@@ -302,52 +303,3 @@ def only_here(options: RunOptions, around: Surroundings) -> str:
     asked += [("--upstream", around.upstream), ("--controls", around.hop), ("--reader", around.reader)]
     asked += [("--judge-url", options.judge_url), ("--tap", options.tap)]
     return ", ".join(dict.fromkeys(name for name, url in asked if url and is_loopback(host_of(url if "//" in url else f"//{url}"))))
-
-
-#: Compression below this share counts as none, above the second as some.
-NOTHING, SOMETHING = 0.01, 0.05
-
-
-async def activity_notes(options: RunOptions, tap: Any, cells: list[Any], result: Any) -> list[str]:
-    """One sentence per proxy and shape that left the requests as long as they were. Sends a positive control where the run holds none."""
-    may_send = tap is not None and options.max_cost is None
-    urls = {arm.system.name: arm.system.base_url for cell in cells for arm in cell.arms if _is_proxy(arm, cell)}
-    ratios = {name: result.summary.get(name, {}).get("compression_ratio") for name in urls}
-    notes = []
-    for cell in cells:
-        for name in (name for name in cell.names if name in urls):
-            ratio = ratios[name]
-            if ratio is None or abs(ratio) >= NOTHING:
-                continue
-            control = _in_the_run(urls, ratios, name) or (await _sent_now(options, tap, urls[name]) if may_send else None)
-            notes.append(_sentence(name, cell.labels.get("shape", ""), control, sent=may_send))
-    return notes
-
-
-def _is_proxy(arm: Any, cell: Any) -> bool:
-    return getattr(arm.system, "base_url", None) is not None and arm.system.name not in cell.controls
-
-
-def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str | None:
-    """The same proxy in another cell, where it did shorten."""
-    for other, ratio in ratios.items():
-        if other != name and urls[other] == urls[name] and ratio is not None and ratio >= SOMETHING:
-            return f"{other} in this run: {ratio:.0%} less"
-    return None
-
-
-async def _sent_now(options: RunOptions, tap: Any, url: str) -> str | None:
-    from context_bench.traffic.doctor import positive_control
-
-    return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env))
-
-
-def _sentence(name: str, shape: str, control: str | None, *, sent: bool) -> str:
-    if control is not None:
-        return f"{name} does nothing with {shape} requests of this data (it does work: {control})."
-    why = (
-        "nor did it shorten a text that compressors usually do"
-        if sent
-        else "and no positive control was sent (that needs --tap, and is left out under --max-cost)"
-    )
-    return f"{name} is inactive or degraded here: with {shape} requests as many tokens went on as were sent, {why}."

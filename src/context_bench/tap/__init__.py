@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.tap.control import RemoteTap
-    from context_bench.tap.server import Tap, serve_tap
+    from context_bench.tap.control_api import RemoteTap
+    from context_bench.tap.tap_server import Tap, serve_tap
 
 __all__ = ["RemoteTap", "Shadow", "Tap", "Watch", "serve_tap"]
 
@@ -16,10 +16,10 @@ __all__ = ["RemoteTap", "Shadow", "Tap", "Watch", "serve_tap"]
 __getattr__, __dir__ = lazy(
     __name__,
     [
-        ".server:Tap",
-        ".server:serve_tap",
-        ".control:RemoteTap",
-        "context_bench.traffic.watch.tap:Watch",
+        ".tap_server:Tap",
+        ".tap_server:serve_tap",
+        ".control_api:RemoteTap",
+        "context_bench.traffic.watch.watcher:Watch",
         "context_bench.traffic.watch.shadow:Shadow",
     ],
 )

@@ -1,4 +1,7 @@
-"""What must never be written down: keys in any record, and (policy `redacted`) passwords, e-mail addresses and the like too."""
+"""Mask what must never be written down: keys in any record and, under the policy `redacted`, passwords, e-mail addresses and the like.
+
+Words of the providers (names of fields, kinds of parts) and of failures may be written down where no text may; all others become `other`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from context_bench.core.records import Forwarded
 from context_bench.core.secrets import Masker, secrets_in_url
 from context_bench.llm.redact import secrets_in
 
@@ -114,3 +118,63 @@ def mask_names(body: Any) -> Any:
     return {
         name: map_text(value, lambda text: _SHORT_KEY.sub(MASK, text)) if name in NAME_FIELDS else value for name, value in body.items()
     }
+
+
+_FIELDS = """
+background cache_control container context_management conversation effort frequency_penalty function_call functions include
+inference_geo instructions logit_bias logprobs max_completion_tokens max_output_tokens max_tokens max_tool_calls mcp_servers metadata
+modalities n output_config output_format parallel_tool_calls prediction presence_penalty previous_response_id prompt prompt_cache_key
+prompt_cache_retention reasoning reasoning_effort response_format safety_identifier seed service_tier speed stop stop_sequences store
+stream_options temperature text thinking tool_choice top_k top_logprobs top_p truncation user verbosity web_search_options
+encoding_format dimensions enable_thinking chat_template_kwargs min_p repetition_penalty extra_body
+"""
+_KINDS = """
+text input_text output_text refusal reasoning reasoning_text summary_text image image_url input_image file input_file document audio
+input_audio video input_video thinking redacted_thinking tool_use tool_result tool_call function_call function_call_output
+custom_tool_call custom_tool_call_output server_tool_use web_search_tool_result web_fetch_tool_result code_execution_tool_result
+bash_code_execution_tool_result text_editor_code_execution_tool_result mcp_tool_use mcp_tool_result container_upload search_result
+web_search_call file_search_call computer_call computer_call_output code_interpreter_call image_generation_call local_shell_call
+local_shell_call_output shell_call shell_call_output apply_patch_call apply_patch_call_output mcp_call mcp_list_tools
+mcp_approval_request mcp_approval_response item_reference compaction unknown message tool_reference
+"""
+FIELDS = frozenset(_FIELDS.split())
+KINDS = frozenset(_KINDS.split())
+
+
+def field_name(name: str) -> str:
+    """A name of a request's field, if it is one of the providers'."""
+    return name if name in FIELDS else "other"
+
+
+def part_kind(kind: str) -> str:
+    """A kind of content part, if it is one of the providers'."""
+    return kind if kind in KINDS else "other"
+
+
+#: How the error of an exchange begins that nobody behind the tap ended.
+_OUR_SIDE = ("the client ", "the tap was stopped")
+
+
+def failure_of(record: Forwarded) -> str | None:
+    """The failure of a request, by its status or by what was seen of its answer; `None` if it was answered whole."""
+    if record.status is None:
+        return "client left" if client_left(record.error) else "no answer"
+    if record.status >= 400:
+        return str(record.status)
+    failure = record.facts.get("failure")
+    return failure if isinstance(failure, str) else None
+
+
+def mark_failed(record: Forwarded, how: str) -> None:
+    """Write down that an answer was not whole though its status was good."""
+    record.facts.setdefault("failure", how)
+
+
+def cut_off(error: str | None) -> str:
+    """The side that ended an answer before its end, by the error of its exchange."""
+    return "client left" if client_left(error) else "broken off"
+
+
+def client_left(error: str | None) -> bool:
+    """True if the client or the tap ended the exchange, not the upstream."""
+    return (error or "").startswith(_OUR_SIDE)

@@ -1,4 +1,4 @@
-"""Whose call was it: marks found in requests, windows in which they count, and how marks are taken out again.
+"""Attribute a call to a conversation: marks found in requests, windows in which they count, and how marks are taken out again.
 
 A *mark* is a token that names one conversation. It travels as the API key, as a header, or not at all (then time decides). A *window* is
 the time between `begin` and `end` of one piece of work of that conversation; what arrives in it belongs to it. Pure bookkeeping, no I/O.
@@ -45,8 +45,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """Whose request it is.
+class MarkMatch:
+    """The conversation of a request.
 
     `authorization`: did the mark come in as the key we sent it as (`None` = it was not sent as a key). `ours`: the request belongs to a
     window or carries a mark this tap has made, so that the upstream's key may be spent on it.
@@ -60,18 +60,18 @@ class Match:
     ours: bool = False
 
 
-UNMATCHED = Match(None, "none")
+UNMATCHED = MarkMatch(None, "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMark:
     """The marks a request carries: as keys, and in our header."""
 
     keys: frozenset[str]
     named: frozenset[str]
 
 
-def find_marks(headers: Iterable[tuple[str, str]], target: str = "") -> Found:
+def find_marks(headers: Iterable[tuple[str, str]], target: str = "") -> FoundMark:
     """All marks in the headers (any header, since proxies move keys about) and in the query of `target`."""
     keys: set[str] = set(_MARK.findall(target))
     named: set[str] = set()
@@ -80,7 +80,7 @@ def find_marks(headers: Iterable[tuple[str, str]], target: str = "") -> Found:
             named.add(value.strip())
         else:
             keys.update(_MARK.findall(value))
-    return Found(frozenset(keys), frozenset(named))
+    return FoundMark(frozenset(keys), frozenset(named))
 
 
 def without_marks(headers: Iterable[tuple[str, str]], key: str | None) -> Headers:
@@ -131,7 +131,7 @@ class Windows:
 
     @property
     def open(self) -> int:
-        """How many windows are open."""
+        """The number of open windows."""
         return len(self._open)
 
     def begin(self, conversation: str, *, owner: str = "", marker: str | None = None) -> tuple[Mark, Window | None]:
@@ -163,8 +163,8 @@ class Windows:
         window = self._latest.get(mark.token)
         return [] if window is None else window.arrivals
 
-    def match(self, found: Found) -> Match:
-        """Whose request it is, by key, else by header, else by being the only possible one; `none` when unknown or contradictory."""
+    def match(self, found: FoundMark) -> MarkMatch:
+        """The request's conversation, by key, else by header, else by being the only possible one; `none` when unknown or contradictory."""
         self._forget()
         tokens = found.keys | found.named
         if not tokens:
@@ -173,11 +173,11 @@ class Windows:
         window = self._latest.get(first) if len(tokens) == 1 else None
         if window is None:
             ours = all(map(self.made, tokens))
-            return Match(None, "none", first if ours and len(tokens) == 1 else None, ours=ours)
+            return MarkMatch(None, "none", first if ours and len(tokens) == 1 else None, ours=ours)
         return _matched(window, "key" if first in found.keys else "header")
 
     def made(self, token: str) -> bool:
-        """Whether this tap made the token, however long ago: a token carries its own signature, so none has to be remembered."""
+        """True if this tap made the token, however long ago: a token carries its own signature, so none has to be remembered."""
         return _MARK.fullmatch(token) is not None and hmac.compare_digest(token[27:], self._signature(token[3:27]))
 
     def _signature(self, name: str) -> str:
@@ -186,7 +186,7 @@ class Windows:
     def _keyed_hash(self, text: str) -> str:
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
-    def _by_time(self) -> Match:
+    def _by_time(self) -> MarkMatch:
         candidates = list(self._open.values()) or [w for w in self._closing if self._latest.get(w.mark.token) is w]
         return _matched(candidates[0], "serial") if len(candidates) == 1 else UNMATCHED
 
@@ -198,9 +198,9 @@ class Windows:
                 del self._latest[window.mark.token]
 
 
-def _matched(window: Window, by: MatchedBy) -> Match:
+def _matched(window: Window, by: MatchedBy) -> MarkMatch:
     authorization = by == "key" if window.mark.mode == "key" else None
-    return Match(window, by, window.mark.token, window.closed is not None, authorization, ours=True)
+    return MarkMatch(window, by, window.mark.token, window.closed is not None, authorization, ours=True)
 
 
 def _known(marker: str) -> str:

@@ -1,4 +1,4 @@
-"""Which calls at the provider came of which request of a client: by time, and where several are under way at once, by what they say."""
+"""Pair calls at the provider with the client's requests behind them: by time, and where several are under way at once, by what they say."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.jsontext import MOST_BYTES
 from context_bench.llm.coding import decode
+from context_bench.tap.forwarded import Exchange, header
 from context_bench.tap.matching import LATE_SECONDS
-from context_bench.tap.records import Exchange, header
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest
@@ -28,18 +28,18 @@ Said = WireRequest | frozenset[str] | None
 class Paired(Protocol):
     """Is told what belongs together."""
 
-    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+    def turn(self, front: SeenExchange, calls: list[SeenExchange], pending: int) -> None:
         """A client's request is over, and so are its calls. `pending`: calls that may be its own and are not over after all patience."""
 
-    def late(self, front: int, call: Seen) -> None:
+    def late(self, front: int, call: SeenExchange) -> None:
         """A call ended, or arrived, after its turn was told; `front` is the number of the client's exchange."""
 
-    def stray(self, call: Seen) -> None:
+    def stray(self, call: SeenExchange) -> None:
         """A call that came while no client was waiting."""
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenExchange:
     """An exchange that is over, with what it said and its body as it came: the exchange itself forgets both.
 
     The body of an increment (see `joining`) is the full request it stands for.
@@ -52,7 +52,7 @@ class Seen:
     words: frozenset[str] | None = None  # of a request that was read apart
 
     @classmethod
-    def of(cls, exchange: Exchange) -> Seen:
+    def of(cls, exchange: Exchange) -> SeenExchange:
         """What there is to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
         return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words)
@@ -73,9 +73,9 @@ class _Open:
     """A client's request that is under way, or waits for calls that began in its time."""
 
     front: Exchange
-    calls: list[Seen] = field(default_factory=list)
+    calls: list[SeenExchange] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)
-    seen: Seen | None = None  # once it is over
+    seen: SeenExchange | None = None  # once it is over
     _early: WireRequest | None = None
     _read_at: int = -1  # bytes of the body that `_early` was read from
 
@@ -108,7 +108,7 @@ class Pairing:
     def front_finished(self, front: Exchange) -> None:
         """It has been answered and read."""
         turn = self._open[front.number]
-        turn.seen = Seen.of(front)
+        turn.seen = SeenExchange.of(front)
         self._tell(turn)
 
     def back_arrived(self, call: Exchange) -> None:
@@ -123,7 +123,7 @@ class Pairing:
         """The provider has answered it."""
         candidates = self._candidates.pop(exchange.number, [])
         self._calls.pop(exchange.number, None)
-        call = Seen.of(exchange)
+        call = SeenExchange.of(exchange)
         open_ones = [turn for turn in candidates if turn.front.number in self._open]
         if candidates:
             chosen = self._choose(candidates, call)
@@ -138,7 +138,7 @@ class Pairing:
             self._tell(turn)
 
     def waits_for_calls(self, front: Exchange) -> bool:
-        """Whether calls that began in the time of a client's request are still being answered."""
+        """True if calls that began in the time of a client's request are still being answered."""
         turn = self._open.get(front.number)
         return turn is not None and any(self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls)
 
@@ -161,7 +161,7 @@ class Pairing:
             del self._open[turn.front.number]
             turn.calls.sort(key=lambda call: call.exchange.number)
             self._paired.turn(turn.seen, turn.calls, pending)
-            turn.seen, turn.calls = Seen(turn.front, turn.seen.request, b"", words=turn.seen.words), []
+            turn.seen, turn.calls = SeenExchange(turn.front, turn.seen.request, b"", words=turn.seen.words), []
             self._recent.append(turn)
             self._forget()
 
@@ -171,7 +171,7 @@ class Pairing:
         while self._recent and self._recent[0].front.ended < oldest:
             self._recent.popleft()
 
-    def _without_client(self, call: Seen) -> None:
+    def _without_client(self, call: SeenExchange) -> None:
         since = call.exchange.arrived - self._patience
         candidates = [turn for turn in self._recent if turn.front.ended >= since]
         if candidates:
@@ -179,7 +179,7 @@ class Pairing:
         else:
             self._paired.stray(call)
 
-    def _choose(self, candidates: Sequence[_Open], call: Seen) -> _Open:
+    def _choose(self, candidates: Sequence[_Open], call: SeenExchange) -> _Open:
         """The most alike; of equals one that has no call yet, then the one that came first."""
         if len(candidates) == 1:
             return candidates[0]
@@ -204,7 +204,7 @@ def alike(call: Said, requests: Sequence[Said]) -> list[float]:
 
 
 def likeness(a: Said, b: Said) -> float:
-    """How much two requests say the same, 0 to 1: the share of their words that both have."""
+    """Likeness of two requests, 0 to 1: the share of their words that both have."""
     one, other = (words(request) if request is not None else set() for request in (a, b))
     return len(one & other) / len(one | other) if one or other else 0.0
 

@@ -12,7 +12,7 @@ __all__ = ["FAMILY"]
 
 
 def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
-    from context_bench.traffic.replay import add_replay
+    from context_bench.traffic.figures import add_replay
 
     add_replay(result, stored.store, stored.id, about)
 
@@ -30,13 +30,13 @@ def _sentences(material: Any) -> list[Any]:
 
 
 def _old(store: Any, before: float) -> dict[int, str]:
-    from context_bench.engine.store.watched import old_watches
+    from context_bench.engine.store.watches import old_watches
 
     return old_watches(store, before)
 
 
 def _remove(connection: Any, numbers: list[int]) -> None:
-    from context_bench.engine.store.watched import remove_watches
+    from context_bench.engine.store.watches import remove_watches
 
     remove_watches(connection, numbers)
 

@@ -14,10 +14,11 @@ from cachetools import TLRUCache
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
-from context_bench.engine.store import browsing, searching
+from context_bench.engine.store import browsing
+from context_bench.engine.store import text_search as searching
 from context_bench.engine.store.browsing import Asked, Facets, Listed, Live, Place
-from context_bench.engine.store.searching import Hit, Search
 from context_bench.engine.store.store import Store
+from context_bench.engine.store.text_search import SearchHit, TextSearch
 
 PAGE = 50  # rows on one page
 
@@ -174,8 +175,8 @@ class RowPage:
     facets: Facets
     rows: list[tuple[Place, EvalRow]]
     total: int
-    search: Search | None = None
-    hits: dict[Place, Hit] = field(default_factory=dict)
+    search: TextSearch | None = None
+    hits: dict[Place, SearchHit] = field(default_factory=dict)
 
     @property
     def page(self) -> int:
@@ -239,7 +240,7 @@ class Library:
         page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
         return page
 
-    def _chosen(self, run: Listed, query: Query) -> tuple[array[int], Search | None]:
+    def _chosen(self, run: Listed, query: Query) -> tuple[array[int], TextSearch | None]:
         """All rows asked for, in order, and what the search said."""
         order = self._orders.of(run, query.asked, lambda: browsing.places(self.store, run, query.asked))
         if not query.words:

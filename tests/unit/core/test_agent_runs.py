@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context_bench.agents.figures import AgentRun, Contest, amounts_against, by_task, figures, flips
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 from context_bench.metrics import MeanScore
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import roles_of_old_names
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 
 
 def by_kind(systems, kinds, n=120):

@@ -28,7 +28,7 @@ class Watcher:
 
 
 async def test_the_history_of_every_execution_is_on_disk_before_it_ends(store, run, monkeypatch):
-    monkeypatch.setattr("context_bench.engine.running.EVERY", 0.05)
+    monkeypatch.setattr("context_bench.engine.driver.EVERY", 0.05)
     first, later = [[1.0, 20, "start"]], [[2.0, 20, "start"]]
     system, examples = Watcher(store.path, "r"), [{"id": n, "context": ""} for n in (1, 2)]
     await run([system], examples[:1], manifest={"load": ONE}, limits=lambda: {"http://a": list(first)})

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import in_pieces
-from context_bench.engine.columns import Columns, Numbers, averaged, compact
-from context_bench.engine.gathering import Gatherer
+from context_bench.engine.aggregates import Columns, Gatherer, Numbers, averaged, compact
 
 
 def gathered(rows):

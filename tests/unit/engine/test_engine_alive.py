@@ -6,11 +6,12 @@ import pytest
 
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
-from context_bench.engine import alive, run_of
+from context_bench.engine import process as alive
+from context_bench.engine import run_of
 
 
 async def test_signs_of_life_go_on_while_one_example_takes_its_time(store, run, monkeypatch):
-    shown, clock, real, given = [], ManualClock(1_000.0), alive.signs_of_life, asyncio.Event()
+    shown, clock, real, given = [], ManualClock(1_000.0), alive.heartbeat, asyncio.Event()
 
     def signs(show, every=None):
         if every is not None:  # another sign than that of life
@@ -22,7 +23,7 @@ async def test_signs_of_life_go_on_while_one_example_takes_its_time(store, run, 
 
         return real(showing, every=0.001)
 
-    monkeypatch.setattr("context_bench.engine.running.signs_of_life", signs)
+    monkeypatch.setattr("context_bench.engine.driver.heartbeat", signs)
 
     class Slow:
         name = "slow"
@@ -50,8 +51,8 @@ async def test_a_sign_that_cannot_be_given_leaves_the_failure_to_the_work():
         tried.set()
         raise StoreUnusable("gone")
 
-    async with alive.signs_of_life(show, every=0.0):
+    async with alive.heartbeat(show, every=0.0):
         await tried.wait()
     with pytest.raises(ValueError, match="the work's own"):
-        async with alive.signs_of_life(show, every=0.0):
+        async with alive.heartbeat(show, every=0.0):
             raise ValueError("the work's own")

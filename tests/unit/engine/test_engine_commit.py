@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from context_bench.engine.commit import GroupCommit
-from context_bench.engine.limits import enough_descriptors
-from context_bench.engine.threads import OneThread
+from context_bench.engine.process import OneThread, enough_descriptors
 
 
 @pytest.fixture

@@ -8,10 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.keys import canonical_json, hash_text
+from context_bench.engine.encoding import (
+    _REFERENCE,
+    FAMILIAR,
+    Bodies,
+    dumps,
+    joined,
+    loads,
+    pack,
+    parts_in,
+    unpack,
+)
 from context_bench.engine.plan import content_key
-from context_bench.engine.secrets import Secrets, secrets_of
-from context_bench.engine.store.encoding import _REFERENCE, Bodies, dumps, joined, loads, pack, parts_in, unpack
-from context_bench.engine.store.familiar import FAMILIAR
+from context_bench.engine.redaction import Secrets, secrets_of
 
 text = st.text(st.characters(blacklist_categories=()), max_size=20) | st.text(
     st.characters(blacklist_categories=()), min_size=1024, max_size=1030

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, SameName
 from context_bench.engine.plan import Arm, RunSettings, content_key, example_facts, ordered, output_key, planned_arms, planned_evaluators
-from context_bench.engine.secrets import Secrets
+from context_bench.engine.redaction import Secrets
 
 
 class Plain:

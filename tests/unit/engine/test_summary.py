@@ -8,7 +8,7 @@ import pytest
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow, plain
 from context_bench.core.roles import roles_of_old_names
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate, PerDatasetBreakdown
 
 METRICS = [MeanScore("f1"), PassRate(0.7, "f1"), CompressionRatio(), CostOfPass(0.7, "f1"), Latency()]

@@ -4,7 +4,7 @@ import math
 
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import roles_of_old_names
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 from context_bench.metrics import CompressionRatio, CostOfPass, MeanScore, ParetoRank
 from context_bench.reports.page import build_page
 from context_bench.results import EvalResult

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.records import EvalRow
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 from context_bench.metrics import MeanScore, PerDatasetBreakdown
 
 

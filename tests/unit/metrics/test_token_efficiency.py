@@ -3,7 +3,7 @@
 import pytest
 
 from context_bench.core.records import EvalRow
-from context_bench.engine.summary import summarise
+from context_bench.engine.run_summary import summarise
 from context_bench.metrics import MeanScore, TokenEfficiencyMetric
 
 ALL = ("token_efficiency", "mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency")

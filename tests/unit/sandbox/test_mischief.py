@@ -15,9 +15,10 @@ import pytest
 
 from context_bench.agents.systems import Agent
 from context_bench.core.errors import CopyUnusable, SandboxFailed
-from context_bench.sandbox import find_house, placing, workspace
-from context_bench.sandbox.placing import fresh_folder, left_by_agent, remove_tree
-from context_bench.sandbox.watched import size_of
+from context_bench.sandbox import find_house, workspace
+from context_bench.sandbox import workspace_files as placing
+from context_bench.sandbox.supervision import size_of
+from context_bench.sandbox.workspace_files import fresh_folder, left_by_agent, remove_tree
 
 workspaces = sys.modules["context_bench.sandbox.workspace"]  # the name of the module is that of a function too
 pytestmark = pytest.mark.program("bwrap")
@@ -164,7 +165,7 @@ def test_a_tree_is_removed_however_deep_and_its_links_are_not_followed(tmp_path,
 
 def test_what_a_killed_process_left_is_removed_however_deep(own_tmp):
     code = "import sys, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\nfrom test_mischief import tree\n"
-    code += "from context_bench.sandbox.placing import fresh_folder\n"
+    code += "from context_bench.sandbox.workspace_files import fresh_folder\n"
     code += "with fresh_folder() as root:\n    tree(root, 200)\n    print(root, flush=True)\n    time.sleep(1000)\n"
     line = [sys.executable, "-c", code, str(Path(__file__).parent)]
     other = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(own_tmp)})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.sandbox import Bounds, NoSandbox, find_house, verify, workspace
-from context_bench.sandbox.results import plain_name, results
+from context_bench.sandbox.verification import plain_name, results
 
 TEST = """
 import unittest

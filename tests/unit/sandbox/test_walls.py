@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import Bounds, Bubblewrap, Container, Limits, Unit, find_house, find_sandbox, run, seccomp, workspace
-from context_bench.sandbox.finding import image_here
-from context_bench.sandbox.groups import Caps, Groups, find_groups
-from context_bench.sandbox.groups import _candidates as candidates
+from context_bench.sandbox.cgroups import Caps, ControlGroups, find_groups
+from context_bench.sandbox.cgroups import _candidates as candidates
+from context_bench.sandbox.launch import image_here
 
 PROBES = Path(__file__).with_name("inside_probes.py")
 NOBODY = 65534
@@ -250,14 +250,14 @@ def test_a_fork_bomb_is_over_at_its_limit(kind):
 @pytest.mark.program("bwrap")
 def test_the_run_says_which_walls_stood():
     path = shutil.which("bwrap")
-    said = Bubblewrap(path, as_root=ROOT, groups=Groups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
+    said = Bubblewrap(path, as_root=ROOT, groups=ControlGroups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
     assert said == (
         "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited by cgroup v2."
     )
     weak = Bubblewrap(path, filtered=False, groups=None).walls()
     for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited by resource limits"):
         assert missing in weak
-    assert "memory limited by resource limits" in Bubblewrap(path, groups=Groups(1, {"pids": Path("/x")})).walls()
+    assert "memory limited by resource limits" in Bubblewrap(path, groups=ControlGroups(1, {"pids": Path("/x")})).walls()
 
 
 # --- honest programs --------------------------------------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ async def test_no_control_group_is_left(tmp_path):
 
 OWNER = """
 import subprocess, sys, time
-from context_bench.sandbox.groups import Caps, find_groups
+from context_bench.sandbox.cgroups import Caps, find_groups
 groups = find_groups()
 group = groups.make(Caps(64 * 2**20, 16)) if groups else None
 started = subprocess.Popen(group.entering(["sleep", "60"]) if group else ["true"], stdout=subprocess.DEVNULL)
@@ -544,8 +544,8 @@ def test_the_second_version_is_found_where_controllers_are_passed_on(tmp_path):
     mounts = f"31 23 0:28 / {place} rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
     found = list(candidates(mounts, "0::/user.slice/app.slice/run.scope\n"))
     assert found == [
-        Groups(2, {"memory": scope.parent, "pids": scope.parent}),
-        Groups(2, {"memory": place, "pids": place, "cpu": place}),
+        ControlGroups(2, {"memory": scope.parent, "pids": scope.parent}),
+        ControlGroups(2, {"memory": place, "pids": place, "cpu": place}),
     ]
     made = found[1].make(Caps(10**9, 50))
     folder = made.folders["memory"]
@@ -568,6 +568,6 @@ def test_any_text_is_mounts_or_none(mounts, own):
 
 
 def test_a_group_that_cannot_be_made_is_a_failure_of_the_sandbox(tmp_path):
-    gone = Bubblewrap("bwrap", groups=Groups(1, {"memory": tmp_path / "nowhere"}))
+    gone = Bubblewrap("bwrap", groups=ControlGroups(1, {"memory": tmp_path / "nowhere"}))
     with pytest.raises(SandboxFailed, match="no control group could be made"):
         gone.program("pass", Limits())

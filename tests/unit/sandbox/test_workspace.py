@@ -473,7 +473,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(folder, house, tmp_pa
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     (temporary / "context-bench-copy-of-somebody").mkdir()
-    code = "import sys, time\nfrom context_bench.sandbox.placing import fresh_folder\n"
+    code = "import sys, time\nfrom context_bench.sandbox.workspace_files import fresh_folder\n"
     code += "with fresh_folder() as root:\n    (root / 'repo').mkdir(mode=0o500)\n    print(root, flush=True)\n    time.sleep(1000)\n"
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
     left = Path(other.stdout.readline().strip())

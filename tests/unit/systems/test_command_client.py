@@ -17,7 +17,7 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.memory.cortex.containment import Client
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems.command import Command, CommandClient, CortexClient, Output, from_spec
-from context_bench.sandbox import program as _program
+from context_bench.sandbox import vendors as _program
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["subprocess_client"]
 RUNNABLE = [case for case in VECTORS if "fake_program" in case]

@@ -3,9 +3,9 @@
 import pytest
 
 from context_bench.core.records import Forwarded
+from context_bench.tap.forwarded import Exchange
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.records import Exchange
-from context_bench.traffic.watch.contexts import Contexts
+from context_bench.traffic.watch.session_context import Contexts
 from context_bench.wire.apis.read import parse_request, wire_of
 
 TOOLS = [{"type": "function", "name": "shell"}]

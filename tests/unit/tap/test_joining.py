@@ -3,7 +3,7 @@
 import json
 import random
 
-from context_bench.tap.joining import Joining
+from context_bench.tap.prefix import Joining
 
 
 def user(text):

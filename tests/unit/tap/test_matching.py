@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
-from context_bench.tap.matching import UNMATCHED, Found, Windows, find_marks, unmarked_target, without_marks
+from context_bench.tap.matching import UNMATCHED, FoundMark, Windows, find_marks, unmarked_target, without_marks
 
 REAL = "sk-real-upstream-key"
 
 
-def found(*keys: str, named: tuple[str, ...] = ()) -> Found:
-    return Found(frozenset(keys), frozenset(named))
+def found(*keys: str, named: tuple[str, ...] = ()) -> FoundMark:
+    return FoundMark(frozenset(keys), frozenset(named))
 
 
 def test_a_conversation_keeps_its_token_and_others_get_their_own():

@@ -3,9 +3,9 @@
 import json
 
 from context_bench.core.clock import ManualClock
+from context_bench.tap.forwarded import Exchange
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.pairing import Pairing, Seen, alike, likeness
-from context_bench.tap.records import Exchange
+from context_bench.tap.pairing import Pairing, SeenExchange, alike, likeness
 from context_bench.wire.apis.read import parse_request
 
 
@@ -13,14 +13,14 @@ class Told:
     def __init__(self):
         self.turns, self.lates, self.strays, self.pending = [], [], [], []
 
-    def turn(self, front: Seen, calls: list[Seen], pending: int) -> None:
+    def turn(self, front: SeenExchange, calls: list[SeenExchange], pending: int) -> None:
         self.pending.append(pending)
         self.turns.append((front.exchange.number, [call.exchange.number for call in calls]))
 
-    def late(self, front: int, call: Seen) -> None:
+    def late(self, front: int, call: SeenExchange) -> None:
         self.lates.append((front, call.exchange.number))
 
-    def stray(self, call: Seen) -> None:
+    def stray(self, call: SeenExchange) -> None:
         self.strays.append(call.exchange.number)
 
 

@@ -13,9 +13,9 @@ from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import forwarded_of
-from context_bench.tap.journal import as_json
-from context_bench.tap.matching import UNMATCHED, Match, Window
-from context_bench.tap.records import POLICIES, Body, Exchange, Room, Scribe
+from context_bench.tap.control_api import as_json
+from context_bench.tap.forwarded import POLICIES, Body, Exchange, RecordWriter, Room
+from context_bench.tap.matching import UNMATCHED, MarkMatch, Window
 from context_bench.wire.apis.read import Reply, parse_request, render_stream
 from context_bench.wire.request import changes, facts
 
@@ -75,7 +75,7 @@ def exchange(body: object = CHAT, reply: object = ANSWER, **changed: object) -> 
 
 
 def write(policy: str, seen: Exchange) -> Forwarded:
-    return Scribe(policy, secrets_known=[PLANTED["upstream"]]).write(seen)
+    return RecordWriter(policy, secrets_known=[PLANTED["upstream"]]).write(seen)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -122,7 +122,7 @@ def test_meta_takes_no_text_from_names_of_things_either():
 
 
 def test_hashes_are_keyed_and_tell_equal_blocks():
-    scribe, other = Scribe("hashes"), Scribe("hashes")
+    scribe, other = RecordWriter("hashes"), RecordWriter("hashes")
     first, again, elsewhere = scribe.write(exchange()), scribe.write(exchange()), other.write(exchange())
     assert first.request == again.request
     assert first.facts["texts"] == again.facts["texts"]
@@ -161,12 +161,12 @@ def test_tokens_are_counted_by_the_rule():
     assert record.tokens == count("Answer briefly.") + count("Who is jane.doe@example.org?") + count(tools)
     assert (record.exact, record.uncounted_parts) == (True, 1)
     assert not write("full", exchange({**CHAT, "model": "claude-x"})).exact
-    assert Scribe("full", counter_model="gpt-4").write(exchange({**CHAT, "model": "my-alias"})).exact
+    assert RecordWriter("full", counter_model="gpt-4").write(exchange({**CHAT, "model": "my-alias"})).exact
 
 
 def test_outline():
     window = Window(7, Mark("key", "cb-" + "0" * 40), "")
-    record = write("full", exchange(match=Match(window, "key", window.mark.token, True, True, True), error="the client went away"))
+    record = write("full", exchange(match=MarkMatch(window, "key", window.mark.token, True, True, True), error="the client went away"))
     assert (record.wire, record.model, record.stream, record.status) == ("openai-chat", "gpt-4o", False, 200)
     assert (record.mark, record.matched_by, record.window, record.late, record.authorization) == (window.mark.token, "key", 7, True, True)
     assert (record.seconds, record.ttft, record.error) == (2.5, None, "the client went away")
@@ -206,7 +206,7 @@ def test_coded_bodies_are_decoded_for_the_record():
 
 
 def test_prefix_of_a_session():
-    scribe = Scribe("meta")
+    scribe = RecordWriter("meta")
     turns = [{"role": "user", "content": f"turn {n} " * 50} for n in range(3)]
     counts = [scribe.write(exchange({**CHAT, "messages": turns[: n + 1]})) for n in range(3)]
     assert counts[0].prefix_tokens is None
@@ -222,7 +222,7 @@ def test_prefix_of_a_session():
 
 @pytest.mark.parametrize("headers", [[("session_id", "s")], [("X-Session-Id", "s")]])
 def test_a_session_may_be_named_by_a_header(headers):
-    scribe = Scribe("meta")
+    scribe = RecordWriter("meta")
     for key, expected in (("one", None), ("another", True)):
         record = scribe.write(exchange(headers=[("authorization", key), *headers]))
         assert record.prefix_tokens == record.tokens if expected else record.prefix_tokens is None
@@ -261,7 +261,7 @@ def test_lone_surrogates_survive():
 
 
 def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.records.BODY_LIMIT", 10)
+    monkeypatch.setattr("context_bench.tap.forwarded.BODY_LIMIT", 10)
     body = Body()
     for _ in range(3):
         body.add(0.0, b"12345")
@@ -302,7 +302,7 @@ def test_unknown_routes_are_counted_as_bytes():
 
 def test_unknown_policy():
     with pytest.raises(BadInput, match="meta, hashes, redacted, full"):
-        Scribe("some")
+        RecordWriter("some")
 
 
 JSON = st.recursive(

@@ -6,7 +6,7 @@ from aiohttp.test_utils import make_mocked_request
 from context_bench.core.addresses import is_loopback
 from context_bench.core.errors import BadInput
 from context_bench.llm.relay import check_upstream, join
-from context_bench.tap.relay import Gate
+from context_bench.tap.interception import AccessCheck
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_loopback_names():
         assert not is_loopback(name), name
 
 
-def asks(gate: Gate, **headers: str) -> bool:
+def asks(gate: AccessCheck, **headers: str) -> bool:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     return gate.refusal(make_mocked_request("GET", "/v1/models", headers=given)) is None
 
 
 def test_on_loopback_only_loopback_names_get_in():
-    gate = Gate("127.0.0.1")
+    gate = AccessCheck("127.0.0.1")
     for host in ("127.0.0.1:9090", "localhost", "[::1]:80", "LocalHost:1"):
         assert asks(gate, Host=host)
     for host in ("evil.example:9090", "10.0.0.7:9090", "localhost.evil.example", "[::1", "", "a b"):
@@ -67,14 +67,14 @@ def test_on_loopback_only_loopback_names_get_in():
 
 
 def test_a_tap_that_listens_wider_still_refuses_rebound_names():
-    gate = Gate("0.0.0.0", names=["bench.internal"])
+    gate = AccessCheck("0.0.0.0", names=["bench.internal"])
     for host in ("10.0.0.7:9090", "host.docker.internal:9090", "BENCH.internal", "localhost"):
         assert asks(gate, Host=host), host
     assert not asks(gate, Host="evil.example:9090")
 
 
 def test_web_pages_stay_out():
-    gate = Gate("127.0.0.1")
+    gate = AccessCheck("127.0.0.1")
     for origin in ("https://evil.example", "null", "file://", "http://localhost.evil.example", ""):
         assert not asks(gate, Host="localhost", Origin=origin), origin
     assert asks(gate, Host="localhost", Origin="http://localhost:3000")

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from context_bench.tap.forwarded import Exchange
 from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.records import Exchange
-from context_bench.traffic.watch.sessions import Sessions, told_session
+from context_bench.traffic.watch.session_context import Sessions, session_in_headers
 from context_bench.wire.apis.read import parse_request, wire_of
 
 SYSTEM = {"role": "system", "content": "You are helpful."}
@@ -49,7 +49,7 @@ def place(sessions, body, *args, reply=b"", **more):
 )
 def test_what_clients_call_their_session(headers, body, told):
     exchange, request = made({"messages": [], **body}, headers)
-    assert told_session(exchange, request.params) == told
+    assert session_in_headers(exchange, request.params) == told
 
 
 def test_a_told_session_stays_one_whatever_is_sent():

@@ -8,7 +8,8 @@ import pytest
 
 from context_bench.cli.stored import stored_result
 from context_bench.engine import list_runs, open_store, rows
-from context_bench.engine.store import browsing, searching
+from context_bench.engine.store import browsing
+from context_bench.engine.store import text_search as searching
 from context_bench.viewer import Viewer
 from context_bench.viewer.library import PAGE
 from context_bench.viewer.server import shown_place

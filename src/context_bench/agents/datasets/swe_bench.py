@@ -20,7 +20,7 @@ from context_bench.agents.datasets.folder import AGENT_SECONDS, TEST_SECONDS, No
 from context_bench.core.errors import BadInput
 from context_bench.core.families import offered
 from context_bench.core.records import Example
-from context_bench.sandbox.copying import git
+from context_bench.sandbox.workspace_files import git
 
 _NEEDED = ("instance_id", "repo", "base_commit", "problem_statement")
 

@@ -19,7 +19,7 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.templates import read_description
 from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
-from context_bench.sandbox.program import run_program
+from context_bench.sandbox.vendors import run_program
 
 SCHEMES = {"cli": "from_spec"}
 

@@ -1,4 +1,4 @@
-"""What nodes share with their driver: slots of the rate limits, money, and the replies that the store remembers. A node asks, the driver's
+"""Shared by nodes and their driver: slots of the rate limits, money, and the replies that the store remembers. A node asks, the driver's
 own limiter and limit decide.
 
 So the sum over all nodes is what one limiter says, a refusal for quota on one node cuts all, and pauses and paces hold for everybody.
@@ -24,7 +24,7 @@ from context_bench.llm.limits import RequestEnd as Ended
 Message = tuple[Any, ...]
 
 
-class Line:
+class DriverLink:
     """A node's end: questions to the driver from any of the node's event loops."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, post: Callable[[Message], None]) -> None:
@@ -75,7 +75,7 @@ class Line:
 class SharedLimiter:
     """A limiter of the driver's, as a node sees it. Which slot is given back does not matter, only how many are out."""
 
-    def __init__(self, line: Line, number: int) -> None:
+    def __init__(self, line: DriverLink, number: int) -> None:
         self._line, self._number = line, number
         self._held: list[int] = []
 
@@ -93,7 +93,7 @@ class SharedLimiter:
 class SharedSpend:
     """The driver's money limit, as a node sees it."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DriverLink) -> None:
         self._line = line
 
     async def reserve(self, worst: float) -> int:
@@ -111,7 +111,7 @@ class NodeReplies:
     A reply goes to the store with the row that paid for it.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: DriverLink) -> None:
         self._line = line
         self._recent: dict[str, dict[str, Any]] = {}
 

@@ -1,23 +1,135 @@
-"""One node of a run: a long-lived actor that does the local engine's work and talks to its driver in batches."""
+"""One node of a run: a long-lived actor that does the local engine's work and talks to its driver in batches.
+
+Systems and evaluators are pickled for it, without keys and without members that only the driver has.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import pickle
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.core.errors import BadReply, Stop, describe
-from context_bench.engine.executors.link import Line, Message, NodeReplies, SharedLimiter, SharedSpend
-from context_bench.engine.executors.local import Twin, close_twin, judged, load_tokenizers, twin_of
-from context_bench.engine.executors.shipping import unpacked
-from context_bench.engine.plan import Outcome, SetUp, Unit
+from context_bench.core.errors import BadInput, BadReply, Stop, describe
+from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
+from context_bench.engine.executors.local import IsolatedInstance, close_instance, isolated_instance, judged, load_tokenizers
+from context_bench.engine.plan import Outcome, SetUp, WorkItem
 from context_bench.engine.scoring import Scorer
-from context_bench.engine.work import Bench, Hand, perform, set_up
+from context_bench.engine.store.reply_cache import StoredReplies
+from context_bench.engine.work import WorkerContext, WorkerThread, perform, set_up
+from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter
+
+
+@dataclass(slots=True)
+class Parcel:
+    """`data`: everything but `keys`, texts that hold a secret and travel apart; `limiters` and `replies` stay with the driver."""
+
+    data: bytes = b""
+    keys: list[str] = field(default_factory=list)
+    limiters: list[Limiter] = field(default_factory=list)
+    replies: StoredReplies | None = None
+
+
+def packed(arms: Sequence[Any], evaluators: Sequence[Any], about: dict[str, Any], secrets: Sequence[str]) -> Parcel:
+    """Everything a node needs to do this run's work. Raises `BadInput` that names what cannot be sent."""
+    parcel = Parcel()
+    try:
+        parcel.data = _dumped((list(arms), list(evaluators), about), parcel, secrets)
+    except Exception as error:
+        plugins = [("system", each.name, each.system) for each in arms]
+        plugins += [("evaluator", each.name, each.evaluator) for each in evaluators]
+        raise _blamed(plugins, secrets, error) from error
+    return parcel
+
+
+def unpacked(data: bytes, known: Callable[[tuple[str, int]], Any]) -> Any:
+    """What was packed. `known` gives what did not travel with it: `("key", n)`, `("limiter", n)`, `("replies", 0)`."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, pid: Any) -> Any:
+            return known(pid)
+
+    return Unpickler(io.BytesIO(data)).load()
+
+
+def _dumped(value: Any, parcel: Parcel, secrets: Sequence[str]) -> bytes:
+    from ray import cloudpickle as untyped
+
+    cloudpickle: Any = untyped
+
+    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+        def persistent_id(self, found: Any) -> tuple[str, int] | None:
+            return _stays(found, parcel, secrets)
+
+    buffer = io.BytesIO()
+    carried = [name for name, module in list(sys.modules.items()) if _own(module)]
+    for name in carried:
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+    try:
+        Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    finally:
+        for name in carried:
+            cloudpickle.unregister_pickle_by_value(sys.modules[name])
+    return buffer.getvalue()
+
+
+def _stays(found: Any, parcel: Parcel, secrets: Sequence[str]) -> tuple[str, int] | None:
+    if isinstance(found, str):
+        if len(found) < 8 or not any(secret in found for secret in secrets):
+            return None
+        parcel.keys.append(found)
+        return "key", len(parcel.keys) - 1
+    if isinstance(found, AdaptiveLimiter | FixedLimiter):
+        if not any(found is each for each in parcel.limiters):
+            parcel.limiters.append(found)
+        return "limiter", next(number for number, each in enumerate(parcel.limiters) if each is found)
+    if isinstance(found, StoredReplies):
+        parcel.replies = found
+        return "replies", 0
+    return None
+
+
+def _own(module: Any) -> bool:
+    """A module of the user's, in no installed package: a node has no such file, so its code goes along."""
+    file = getattr(module, "__file__", None)
+    if not file or getattr(module, "__name__", "").partition(".")[0] in ("context_bench", "__main__", "__mp_main__"):
+        return False
+    path = Path(file)
+    installed = (sys.prefix, sys.base_prefix)
+    return path.suffix == ".py" and "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in installed)
+
+
+def _blamed(plugins: Sequence[tuple[str, str, Any]], secrets: Sequence[str], error: Exception) -> BadInput:
+    for kind, name, plugin in plugins:
+        found = _fails(plugin, secrets)
+        if found is None:
+            continue
+        parts = (f"its attribute `{key}`: {why}" for key, item in _attributes(plugin) if (why := _fails(item, secrets)))
+        why = next(parts, found)
+        return BadInput(
+            f"{kind} {name!r} ({type(plugin).__qualname__}) cannot be sent to the nodes: {why}. Make such things when they are first "
+            "used, or leave them out in __getstate__(); or run with --executor local"
+        )
+    return BadInput(f"this run cannot be sent to the nodes: {error}")
+
+
+def _attributes(plugin: Any) -> list[tuple[str, Any]]:
+    return list(vars(plugin).items()) if hasattr(plugin, "__dict__") else []
+
+
+def _fails(value: Any, secrets: Sequence[str]) -> str | None:
+    try:
+        _dumped(value, Parcel(), secrets)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
 
 #: Seconds after which a node with nothing to say shows that it is alive.
 BEAT = 5.0
@@ -27,8 +139,8 @@ BEAT = 5.0
 class _Kept:
     """A group's twin, and the thread that all its calls are made in."""
 
-    twin: Twin
-    hand: Hand
+    twin: IsolatedInstance
+    thread: WorkerThread
 
 
 @dataclass(slots=True)
@@ -47,10 +159,10 @@ class Node:
         loop = asyncio.get_running_loop()
         self._outbox: list[Message] = []
         self._news = asyncio.Event()
-        self._line = Line(loop, self._post)
+        self._line = DriverLink(loop, self._post)
         self._work: dict[int, _Work] = {}
         self._twins: dict[int, _Kept] = {}
-        self._free: list[Hand] = []
+        self._free: list[WorkerThread] = []
         limiters: dict[int, SharedLimiter] = {}
         replies = NodeReplies(self._line)
 
@@ -64,8 +176,10 @@ class Node:
         timeout, paid = about["example_timeout"], about.pop("paid")
         scorers = [Scorer(each, timeout) for each in evaluators]
         spend = SharedSpend(self._line) if paid else None
-        self._bench = Bench(arms=arms, scorers=scorers, clock=SYSTEM_CLOCK, spend=spend, leave_behind=self._leave_behind, **about)
-        if recorder := self._bench.recorder:
+        self._worker_context = WorkerContext(
+            arms=arms, scorers=scorers, clock=SYSTEM_CLOCK, spend=spend, leave_behind=self._leave_behind, **about
+        )
+        if recorder := self._worker_context.recorder:
             await recorder.__aenter__()  # type: ignore[attr-defined]
         await asyncio.to_thread(load_tokenizers, arms)
         return package_version()
@@ -129,34 +243,36 @@ class Node:
 
     # --- the work ---
 
-    async def _perform(self, ticket: int, unit: Unit, twin: int | None) -> Outcome:
+    async def _perform(self, ticket: int, unit: WorkItem, twin: int | None) -> Outcome:
         kept = None if twin is None else self._twins[twin]
-        hand = kept.hand if kept is not None else self._hand()
+        thread = kept.thread if kept is not None else self._thread()
         try:
-            return await perform(self._bench, unit, hand, None if kept is None else kept.twin.system)
+            return await perform(self._worker_context, unit, thread, None if kept is None else kept.twin.system)
         finally:
             if kept is None:
-                self._free.append(hand)
+                self._free.append(thread)
 
-    async def _judge(self, ticket: int, unit: Unit, output: dict[str, Any], ids: set[int]) -> Outcome:
-        outcome, hand = Outcome(unit, ran=False, output=output), self._hand()
+    async def _judge(self, ticket: int, unit: WorkItem, output: dict[str, Any], ids: set[int]) -> Outcome:
+        outcome, thread = Outcome(unit, ran=False, output=output), self._thread()
         try:
-            await judged(self._bench, outcome, [scorer for scorer in self._bench.scorers if scorer.planned.id in ids], hand)
+            await judged(
+                self._worker_context, outcome, [scorer for scorer in self._worker_context.scorers if scorer.planned.id in ids], thread
+            )
         finally:
-            self._free.append(hand)
+            self._free.append(thread)
         outcome.output = {}  # the driver has it
         return outcome
 
     async def _twin(self, ticket: int, arm: int, name: str) -> tuple[bool, bool]:
-        hand = self._hand()
-        twin = await twin_of(self._bench.arms[arm], name, hand)
-        self._twins[ticket] = _Kept(twin, hand)
+        thread = self._thread()
+        twin = await isolated_instance(self._worker_context.arms[arm], name, thread)
+        self._twins[ticket] = _Kept(twin, thread)
         return twin.sets_up, twin.own
 
-    async def _set_up(self, ticket: int, setup: SetUp, unit: Unit, twin: int) -> SetUp:
+    async def _set_up(self, ticket: int, setup: SetUp, unit: WorkItem, twin: int) -> SetUp:
         kept = self._twins[twin]
         try:
-            await set_up(self._bench, setup, unit, kept.hand, kept.twin.system)
+            await set_up(self._worker_context, setup, unit, kept.thread, kept.twin.system)
         except asyncio.CancelledError:
             self._work[ticket].left.append(setup)
             raise
@@ -167,13 +283,13 @@ class Node:
     async def _close(self, ticket: int, twin: int) -> None:
         kept = self._twins.pop(twin)
         try:
-            await close_twin(kept.twin, kept.hand)
+            await close_instance(kept.twin, kept.thread)
         finally:
-            self._free.append(kept.hand)
+            self._free.append(kept.thread)
 
-    def _hand(self) -> Hand:
+    def _thread(self) -> WorkerThread:
         """A thread for what blocks, that no other work uses meanwhile."""
-        return self._free.pop() if self._free else Hand("context-bench-system")
+        return self._free.pop() if self._free else WorkerThread("context-bench-system")
 
     def _said(self, result: Any) -> bytes:
         """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is kept."""

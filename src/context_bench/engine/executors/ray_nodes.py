@@ -17,13 +17,12 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
 from context_bench.engine.executors.link import Desk, Message
-from context_bench.engine.executors.local import NodeLost, Raised, Twin
-from context_bench.engine.executors.node import Node, package_version
-from context_bench.engine.executors.shipping import Parcel, packed
-from context_bench.engine.plan import Outcome, SetUp, Unit
+from context_bench.engine.executors.local import IsolatedInstance, NodeLost, Raised
+from context_bench.engine.executors.node import Node, Parcel, package_version, packed
+from context_bench.engine.plan import Outcome, SetUp, WorkItem
+from context_bench.engine.redaction import secrets_of
 from context_bench.engine.scoring import Scorer
-from context_bench.engine.secrets import secrets_of
-from context_bench.engine.work import Bench, Hand, refused
+from context_bench.engine.work import WorkerContext, WorkerThread, refused
 
 #: Seconds without a sign of life after which a node is given up, and for it to get ready.
 SILENT, READY = 60.0, 300.0
@@ -67,18 +66,18 @@ class RayNodes:
 
     @property
     def count(self) -> int:
-        """How many nodes take part now."""
+        """The number of nodes that take part now."""
         return len(self._alive())
 
     # --- from start to end ---
 
-    async def start(self, bench: Bench, workers: int, notice: Callable[[str], None]) -> None:
+    async def start(self, worker_context: WorkerContext, workers: int, notice: Callable[[str], None]) -> None:
         """Connect, start the actors and send them systems and evaluators. Raises `Stop` classes."""
-        self._bench, self._notice = bench, notice
-        judges = [scorer.planned for scorer in bench.scorers]
-        secrets = secrets_of([*(arm.system for arm in bench.arms), *(each.evaluator for each in judges)])
+        self._worker_context, self._notice = worker_context, notice
+        judges = [scorer.planned for scorer in worker_context.scorers]
+        secrets = secrets_of([*(arm.system for arm in worker_context.arms), *(each.evaluator for each in judges)])
         ray = _ray()
-        parcel = packed(bench.arms, judges, self._about(bench), secrets.texts)
+        parcel = packed(worker_context.arms, judges, self._about(worker_context), secrets.texts)
         await asyncio.to_thread(self._connect, ray)
         for found in _usable(ray):
             self._nodes.append(self._reached(ray, found, parcel))
@@ -93,16 +92,16 @@ class RayNodes:
         notice(f"{count} Ray node{'s' if count > 1 else ''}, up to {-(-workers // count)} pieces of work at once on each")
         self._listening.append(asyncio.create_task(self._look(ray, parcel), name="context-bench-ray-looking"))
 
-    def _about(self, bench: Bench) -> dict[str, Any]:
-        if bench.recorder is not None and "__getstate__" not in vars(type(bench.recorder)):
+    def _about(self, worker_context: WorkerContext) -> dict[str, Any]:
+        if worker_context.recorder is not None and "__getstate__" not in vars(type(worker_context.recorder)):
             raise BadInput("a recorder of this process cannot be asked from a node; RemoteTap can, where all are on one machine")
         return {
-            "run": bench.run,
-            "recorder": bench.recorder,
-            "example_timeout": bench.example_timeout,
-            "text_fields": bench.text_fields,
-            "setup_timeout": bench.setup_timeout,
-            "paid": bench.spend is not None,
+            "run": worker_context.run,
+            "recorder": worker_context.recorder,
+            "example_timeout": worker_context.example_timeout,
+            "text_fields": worker_context.text_fields,
+            "setup_timeout": worker_context.setup_timeout,
+            "paid": worker_context.spend is not None,
         }
 
     def _connect(self, ray: Any) -> None:
@@ -121,7 +120,7 @@ class RayNodes:
         there = NodeAffinitySchedulingStrategy(str(found["NodeID"]), soft=False)
         actor = ray.remote(Node).options(num_cpus=1, max_restarts=0, max_concurrency=1000, scheduling_strategy=there).remote()
         node = _Reached(str(found["NodeManagerAddress"]), actor, None)  # type: ignore[arg-type]
-        node.desk = Desk(parcel.limiters, self._bench.spend, lambda message: self._say(node, message), parcel.replies)
+        node.desk = Desk(parcel.limiters, self._worker_context.spend, lambda message: self._say(node, message), parcel.replies)
         return node
 
     def _check_addresses(self, ray: Any, *nodes: _Reached) -> None:
@@ -196,29 +195,29 @@ class RayNodes:
 
     # --- the executor's calls ---
 
-    async def perform(self, unit: Unit, hand: Hand, twin: Twin | None = None) -> Outcome:
+    async def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Outcome:
         """Have the unit answered and judged where its twin is, or by the node with least to do."""
         try:
             sent = _bytes((_bare(unit), None if twin is None else twin.system[1]))
         except Exception as error:
             said = f"the example cannot be sent to a node: {type(error).__name__}: {error}"
-            return refused(self._bench, unit, describe(SystemFailed(said)))
+            return refused(self._worker_context, unit, describe(SystemFailed(said)))
         try:
             outcome: Outcome = await self._ask("perform", sent, None if twin is None else twin.system[0], unit)
         except Raised as error:
-            return refused(self._bench, unit, str(error))
+            return refused(self._worker_context, unit, str(error))
         outcome.unit = unit
         return outcome
 
-    async def judge(self, outcome: Outcome, scorers: Sequence[Scorer], hand: Hand) -> None:
+    async def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
         """Have an answer of the store judged."""
         ids = {scorer.planned.id for scorer in scorers}
         found: Outcome = await self._ask("judge", _bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit)
         outcome.scores, outcome.stop, outcome.calls = found.scores, found.stop, found.calls
 
-    async def twin(self, arm: int, name: str, hand: Hand) -> Twin:
+    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
         """A twin on one node, where the group's questions will be asked. An arm that has no twins stays on one node as a whole."""
-        single = not hasattr(self._bench.arms[arm].system, "namespace")
+        single = not hasattr(self._worker_context.arms[arm].system, "namespace")
         home = self._homes.get(arm) if single else None
         node = home if home is not None and not home.lost else self._least()
         if single:
@@ -227,16 +226,16 @@ class RayNodes:
         sets_up, own = await self._at(node, ticket, "twin", _bytes((arm, name)))
         if own:
             node.twins.add(ticket)
-        return Twin((node, ticket), sets_up, own)
+        return IsolatedInstance((node, ticket), sets_up, own)
 
-    async def set_up(self, setup: SetUp, unit: Unit, hand: Hand, twin: Twin) -> None:
+    async def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> None:
         """Have a group set up on its twin's node."""
         node, number = twin.system
         found: SetUp = await self._ask("set_up", _bytes((setup, _bare(unit), number)), node, unit)
         for name in ("seconds", "output", "usage", "calls", "forwarded", "error", "mark", "stop"):
             setattr(setup, name, getattr(found, name))
 
-    async def close(self, twin: Twin, hand: Hand) -> None:
+    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
         """Close a twin on its node; with a lost node it is gone anyway."""
         node, number = twin.system
         node.twins.discard(number)
@@ -246,7 +245,7 @@ class RayNodes:
 
     # --- asking nodes ---
 
-    async def _ask(self, what: str, sent: bytes, pinned: _Reached | None, unit: Unit) -> Any:
+    async def _ask(self, what: str, sent: bytes, pinned: _Reached | None, unit: WorkItem) -> Any:
         """Have a node do something; another one if the first is lost, but not where it is `pinned`."""
         for _ in range(_TRIES):
             try:
@@ -256,7 +255,7 @@ class RayNodes:
                     raise
         raise Raised(describe(SystemFailed(f"{_TRIES} nodes were lost while they worked on this; it may be the reason")))
 
-    async def _at(self, node: _Reached, ticket: int, what: str, sent: bytes, unit: Unit | None = None) -> Any:
+    async def _at(self, node: _Reached, ticket: int, what: str, sent: bytes, unit: WorkItem | None = None) -> Any:
         if node.lost:
             raise NodeLost(node.address)
         answer = asyncio.get_running_loop().create_future()
@@ -270,15 +269,15 @@ class RayNodes:
                 answer.add_done_callback(lambda done: self._left(done, unit))
             raise
 
-    def _left(self, answer: asyncio.Future[bytes], unit: Unit | None) -> None:
+    def _left(self, answer: asyncio.Future[bytes], unit: WorkItem | None) -> None:
         """What was paid for work that was cancelled goes into the books."""
         if answer.cancelled() or answer.exception() is not None or unit is None:
             return
         found = pickle.loads(answer.result())
         for outcome in found if isinstance(found, list) else [found]:  # it may have been done just before it heard
-            if isinstance(outcome, Outcome) and self._bench.leave_behind is not None:
+            if isinstance(outcome, Outcome) and self._worker_context.leave_behind is not None:
                 calls = [*outcome.calls, *(call for score in outcome.scores for call in score.calls)]
-                self._bench.leave_behind(Outcome(unit, ran=False, calls=calls))
+                self._worker_context.leave_behind(Outcome(unit, ran=False, calls=calls))
 
     def _least(self) -> _Reached:
         """The node that has least to do."""
@@ -359,7 +358,7 @@ def _usable(ray: Any) -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
-def _bare(unit: Unit) -> Unit:
+def _bare(unit: WorkItem) -> WorkItem:
     """A unit without what the driver alone needs."""
     return replace(unit, block=None, found=None)
 

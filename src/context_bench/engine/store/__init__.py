@@ -1,1 +1,1 @@
-"""Where runs, outputs, scores, calls and bodies are kept. The only part of the engine that does I/O."""
+"""The store of runs, outputs, scores, calls and bodies. The only part of the engine that does I/O."""

@@ -19,9 +19,9 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import WHOLE, readable
-from context_bench.engine.store.encoding import unpacked
 from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
 from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, newest_first, worked_on
@@ -32,7 +32,7 @@ _COSTS = ("cost", "cost_usd", "usd")
 
 
 class Place(NamedTuple):
-    """Where a row stands in its run's plan. Reads and prints as `arm-position-trial`."""
+    """The place of a row in its run's plan. Reads and prints as `arm-position-trial`."""
 
     arm: int
     position: int
@@ -88,7 +88,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which rows, in which order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; what is not known comes last either way."""
+    """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come last either way."""
 
     system: str = ""
     dataset: str = ""
@@ -113,7 +113,7 @@ class Live:
 
 @dataclass(slots=True)
 class Facets:
-    """What rows can be filtered and sorted by."""
+    """Columns by which rows can be filtered and sorted."""
 
     systems: list[tuple[int, str]]
     datasets: list[str] = field(default_factory=list)
@@ -198,7 +198,7 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
 
 
 def live(store: Store, run: Listed) -> list[Live]:
-    """How far each system is, by what is durable."""
+    """Progress of each system, by its durable rows."""
     p, o, c = schema.plan, schema.outputs, schema.calls
     here = p.c.run == run.number
     answered = p.join(o, o.c.id == p.c.output)
@@ -357,8 +357,8 @@ def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
 
 
 def places_of(store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]) -> dict[tuple[str, str, Any, int], Place]:
-    """Where rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
-    from context_bench.engine.store.encoding import dumps
+    """The places of rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
+    from context_bench.engine.encoding import dumps
 
     e = schema.examples.c
     arms = {name: arm for arm, name in run.systems}

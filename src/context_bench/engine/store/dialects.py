@@ -1,4 +1,4 @@
-"""What the two databases say differently inside a statement: types of columns, and "insert, or else"."""
+"""Differences of the two databases inside a statement: types of columns, and "insert, or else"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def storing() -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Why a value cannot be stored, without the statement that was tried."""
+    """The reason for which a value cannot be stored, without the statement that was tried."""
     try:
         said = str(error) or type(error).__name__
     except Exception:  # of objects of somebody else's

@@ -8,14 +8,15 @@ from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 
-from context_bench.engine.store import postgres, sqlite
+from context_bench.engine.store import postgresql as postgres
+from context_bench.engine.store import sqlite
 
 #: Milliseconds that a writer waits for another process to finish its transaction.
 BUSY_TIMEOUT = 30_000
 
 
 class Database(Protocol):
-    """Where a store is kept, and what the kinds of databases do differently around statements."""
+    """The database of a store, with what the kinds of databases do differently around statements."""
 
     @property
     def name(self) -> str: ...

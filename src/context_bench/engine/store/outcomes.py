@@ -13,10 +13,8 @@ from context_bench.core.records import Call, Forwarded
 from context_bench.engine.plan import BODIES_UP_TO, Outcome, PlannedArm, Score, SetUp
 from context_bench.engine.store import schema
 from context_bench.engine.store.opening import Database
-from context_bench.engine.store.registering import Endpoints
-from context_bench.engine.store.replies import remember
-from context_bench.engine.store.serializing import Serializer
-from context_bench.engine.store.statements import add, point, put
+from context_bench.engine.store.prepared import Endpoints, Serializer, add, point, put
+from context_bench.engine.store.reply_cache import remember
 
 #: Error of a set-up that is going on, or that its process did not survive.
 NEVER_ENDED = "Interrupted: the set-up never ended"

@@ -1,4 +1,4 @@
-"""What a run found, read back in plan order and bounded memory: rows, examples with their outputs, whole exports."""
+"""Results of a run, read back in plan order and bounded memory: rows, examples with their outputs, whole exports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, t
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example, plain
+from context_bench.engine.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
 from context_bench.engine.store.store import Store
 
 CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
@@ -417,59 +417,6 @@ def _raw(connection: Connection, keys: set[bytes], gone: set[bytes]) -> dict[byt
 def body(key: bytes, data: bytes) -> Any:
     """The value of a body or part. Raises `Damaged`."""
     return loads(unpack_body(key, data))
-
-
-def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[str, Any]]:
-    """Everything of a run (id or name) or of one of its systems, one JSON-ready dict per row: `row`, `example`, `output`, `calls`,
-    `forwarded`.
-    """
-    number = rows(store, run, system)._run
-    for item in stored(store, number, system):
-        calls: list[dict[str, Any]] = []
-        forwarded: list[dict[str, Any]] = []
-        with store.reading() as connection:
-            for table, found, read in (("calls", calls, _calls), ("forwarded", forwarded, _forwarded)):
-                try:
-                    found += read(connection, item.id)
-                except Damaged:
-                    add_damage(item.row.errors, f"{table} output={item.id}")
-        yield {"row": plain(item.row), "example": item.example, "output": item.output, "calls": calls, "forwarded": forwarded}
-
-
-def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
-    """The body of the first request that a system sent for each of these outputs (store ids), where it was kept."""
-    c = schema.calls.c
-    query = select(c.output, c.request).where(c.output.in_(outputs), c.account == "system", c.request.is_not(None)).order_by(c.id.desc())
-    with store.reading() as connection:
-        keys = {row.output: row.request for row in connection.execute(query)}
-        bodies = bodies_of(connection, keys.values())
-    return {output: bodies[key] for output, key in keys.items() if key in bodies}
-
-
-def _calls(connection: Connection, output: int) -> list[dict[str, Any]]:
-    c, e, v = schema.calls, schema.endpoints, schema.evaluators
-    tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
-    query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output == output).order_by(c.c.id)
-    found = [dict(row) for row in connection.execute(query).mappings()]
-    bodies = bodies_of(connection, {row[name] for row in found for name in ("request", "reply") if row[name] is not None})
-    for row in found:
-        for name in ("id", "run", "output", "endpoint", "evaluator"):
-            del row[name]
-        row["usage"] = unpacked(row["usage"])
-    return [_with_bodies(row, bodies) for row in found]
-
-
-def _forwarded(connection: Connection, output: int) -> list[dict[str, Any]]:
-    f = schema.forwarded
-    found = list(connection.execute(select(f).where(f.c.output == output).order_by(f.c.id)))
-    bodies = bodies_of(connection, {key for row in found for key in (row.request, row.reply) if key is not None})
-    return [_with_bodies({**unpacked(row.record), "request": row.request, "reply": row.reply}, bodies) for row in found]
-
-
-def _with_bodies(record: dict[str, Any], bodies: dict[bytes, Any]) -> dict[str, Any]:
-    """A call or forwarded request as JSON; its bodies as they were, with every `null` that was in them."""
-    kept = {name: bodies[record[name]] for name in ("request", "reply") if record[name] in bodies}
-    return {**plain({name: value for name, value in record.items() if name not in ("request", "reply")}), **kept}
 
 
 # --- equal content ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,13 @@ one transaction, and removed by one (`cleaning`).
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, LargeBinary, MetaData, Table
+from collections.abc import Callable
+from pathlib import Path
 
+from sqlalchemy import Boolean, Column, Connection, Dialect, Engine, Float, Index, LargeBinary, MetaData, Table
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
@@ -21,9 +26,7 @@ HEAD = "0009"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
-
 metadata = MetaData()
-
 runs = Table(
     "runs",
     metadata,
@@ -39,7 +42,6 @@ runs = Table(
     Column("counts", PACKED, nullable=False),
     sqlite_autoincrement=True,  # a number is never given twice: outputs remember it after their run is purged
 )
-
 pens = Table(
     "pens",
     metadata,
@@ -50,7 +52,6 @@ pens = Table(
     Column("written", WHOLE, nullable=False),  # the latest transaction; tells, where the answer to a commit was lost, whether it was made
     sqlite_autoincrement=True,
 )
-
 arms = Table(
     "arms",
     metadata,
@@ -61,7 +62,6 @@ arms = Table(
     Column("key", LargeBinary(16), nullable=False),
     sqlite_with_rowid=False,
 )
-
 examples = Table(
     "examples",
     metadata,
@@ -76,7 +76,6 @@ examples = Table(
     sqlite_with_rowid=False,
 )
 Index("examples_content", examples.c.run, examples.c.content)
-
 plan = Table(
     "plan",
     metadata,
@@ -87,7 +86,6 @@ plan = Table(
     Column("output", WHOLE),  # NULL = owed
     sqlite_with_rowid=False,
 )
-
 sources = Table(
     "sources",
     metadata,
@@ -97,7 +95,6 @@ sources = Table(
     Column("ended", Boolean, nullable=False),  # there are no more
     sqlite_with_rowid=False,
 )
-
 outputs = Table(
     "outputs",
     metadata,
@@ -120,7 +117,6 @@ outputs = Table(
     Column("setup", WHOLE),  # of its group
 )
 Index("outputs_key", outputs.c.key, outputs.c.run, unique=True)
-
 evaluators = Table(
     "evaluators",
     metadata,
@@ -128,7 +124,6 @@ evaluators = Table(
     Column("key", LargeBinary(16), nullable=False, unique=True),
     Column("name", TEXT, nullable=False),
 )
-
 run_evaluators = Table(
     "run_evaluators",
     metadata,
@@ -137,7 +132,6 @@ run_evaluators = Table(
     Column("evaluator", WHOLE, nullable=False),
     sqlite_with_rowid=False,
 )
-
 scores = Table(
     "scores",
     metadata,
@@ -148,7 +142,6 @@ scores = Table(
     Column("usage", PACKED),
     sqlite_with_rowid=False,
 )
-
 endpoints = Table(
     "endpoints",
     metadata,
@@ -157,7 +150,6 @@ endpoints = Table(
     Column("url", TEXT, nullable=False),
 )
 Index("endpoints_name", endpoints.c.model, endpoints.c.url, unique=True)
-
 calls = Table(
     "calls",
     metadata,
@@ -186,7 +178,6 @@ calls = Table(
     Column("in_flight", WHOLE),  # on its account when it was sent, itself included
 )
 Index("calls_output", calls.c.output)
-
 forwarded = Table(
     "forwarded",
     metadata,
@@ -201,7 +192,6 @@ forwarded = Table(
 )
 Index("forwarded_output", forwarded.c.output)
 Index("forwarded_run", forwarded.c.run)
-
 setups = Table(
     "setups",
     metadata,
@@ -222,7 +212,6 @@ setups = Table(
     sqlite_autoincrement=True,
 )
 Index("setups_run", setups.c.run)
-
 watches = Table(
     "watches",
     metadata,
@@ -235,7 +224,6 @@ watches = Table(
     Column("settings", PACKED, nullable=False),
     sqlite_autoincrement=True,
 )
-
 watched = Table(
     "watched",
     metadata,
@@ -247,7 +235,6 @@ watched = Table(
     Column("record", PACKED, nullable=False),
     sqlite_with_rowid=False,
 )
-
 watched_bodies = Table(
     "watched_bodies",
     metadata,
@@ -258,7 +245,6 @@ watched_bodies = Table(
     Column("reply", LargeBinary(16)),
     sqlite_with_rowid=False,
 )
-
 replies = Table(
     "replies",
     metadata,
@@ -267,14 +253,12 @@ replies = Table(
     Column("reply", PACKED, nullable=False),
     sqlite_with_rowid=False,
 )
-
 bodies = Table(
     "bodies",
     metadata,
     Column("key", LargeBinary(16), primary_key=True),
     Column("data", PACKED, nullable=False),
 )
-
 body_parts = Table(
     "body_parts",
     metadata,
@@ -282,3 +266,69 @@ body_parts = Table(
     Column("part", LargeBinary(16), primary_key=True),
     sqlite_with_rowid=False,
 )
+
+
+# Alembic's own table, as it makes it. Who migrates down to nothing leaves it behind, empty.
+_VERSION = """
+CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
+
+_known: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
+
+
+def migrate(connection: Connection, name: str, found: str | None) -> None:
+    """Bring the schema `found` to the newest, in the caller's transaction; refuses one we do not know.
+
+    Where there is none yet, the newest is made at once, without Alembic: loading it takes longer than all of a short run. A test holds
+    what is made this way and what the migrations make together.
+    """
+    if found is None:
+        for statement in (*_statements(connection.dialect), _VERSION):
+            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')")
+    else:
+        upgrade(connection, name, found)
+
+
+def _statements(dialect: Dialect) -> tuple[str, ...]:
+    """Statements that make the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
+    if dialect.name not in _known:
+        tables = metadata.sorted_tables
+        made = [CreateTable(table) for table in tables] + [CreateIndex(index) for table in tables for index in table.indexes]
+        _known[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
+    return _known[dialect.name]
+
+
+def upgrade(connection: Connection, name: str, found: str | None) -> None:
+    """Run the migrations between `found` (`None`: an empty database) and the newest, in the caller's transaction."""
+    import logging
+
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    if found is not None and found not in known:
+        raise StoreUnusable(
+            f"store {name} has schema {found}, this version of context-bench knows up to {HEAD}; "
+            f"use a newer context-bench, or name another store with --store"
+        )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    command.upgrade(config, "head")
+
+
+def checked(engine: Engine, name: str, version: Callable[[Connection], str | None]) -> Engine:
+    """`engine`, if the store has the schema that this program reads; else it is disposed of."""
+    try:
+        with engine.connect() as connection:
+            found = version(connection)
+        if found != HEAD:
+            known = "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
+            raise StoreUnusable(f"store {name} has {known}; `context-bench runs --store {name}` brings an older one up to date")
+        return engine
+    except BaseException:
+        engine.dispose()
+        raise

@@ -19,8 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.dialects import Unstorable
-from context_bench.engine.store.migrating import checked, migrate
-from context_bench.engine.store.schema import APPLICATION_ID, HEAD
+from context_bench.engine.store.schema import APPLICATION_ID, HEAD, checked, migrate
 
 #: A type that it does not know, nothing where something must be, a text or blob that is too large.
 _OF_A_VALUE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
@@ -36,7 +35,7 @@ class SqliteFile:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return str(self.path)
 
     #: Nothing that ends by itself ever stands between us and a file.

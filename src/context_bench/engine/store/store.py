@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,18 +19,78 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, ContextBenchError, NotComparable, StoreUnusable, UnknownName
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.damage import PATIENCE, damaged, explained
-from context_bench.engine.store.dialects import SENSELESS
-from context_bench.engine.store.encoding import Damaged, dumps, pack, unpacked
+from context_bench.engine.store.dialects import PACKED, SENSELESS
 from context_bench.engine.store.opening import BUSY_TIMEOUT, Database, database_of
-from context_bench.engine.store.postgres import StoreLost
+from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.sqlite import temporary_path
+
+#: Damaged values are looked for so long (seconds), and so many are named.
+PATIENCE, _MOST_NAMED = 30.0, 5
+_ADVICE = "put the file back from a copy of it, or measure those again in a new run"
+_EXPORT = "; `context-bench export --format jsonl` writes the rows that are whole and names the others"
+#: Tables of rows, of which an export names what is damaged and writes the others.
+_OF_ROWS = frozenset({"outputs", "scores", "bodies", "calls", "forwarded"})
+
+
+def packed_columns(table: Table) -> list[str]:
+    """The columns of a table that hold packed values."""
+    return [column.name for column in table.columns if isinstance(column.type, type(PACKED))]
+
+
+def explained(name: str, connection: Connection | None) -> Damaged:
+    """What is said of a store (`name`) in which something was found damaged: all that is, as far as it can be looked through."""
+    found: list[str] = []
+    if connection is not None:
+        for place in damaged(connection, until=time.monotonic() + PATIENCE):
+            found.append(place)
+            if len(found) > _MOST_NAMED:
+                break
+    places = "; ".join(found[:_MOST_NAMED]) + ("; and more" if len(found) > _MOST_NAMED else "")
+    advice = _ADVICE + (_EXPORT if connection is not None and _exportable(found, connection) else "")
+    return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {advice}")
+
+
+def _exportable(found: list[str], connection: Connection) -> bool:
+    """True if an export of rows gets past the damage: it needs its run, and what it names are values of rows."""
+    columns = packed_columns(schema.runs)
+    if any(faults(schema.runs, row, columns) for row in connection.execute(select(schema.runs)).mappings()):
+        return False
+    return bool(found) and {place.partition(" ")[0] for place in found} <= _OF_ROWS
+
+
+def damaged(connection: Connection, *, until: float) -> Iterator[str]:
+    """Where the damaged values are, as table, row and column. `until`: when to give up, by `time.monotonic`."""
+    for table in schema.metadata.sorted_tables:
+        columns = packed_columns(table)
+        if not columns:
+            continue
+        keys = [column.name for column in table.primary_key]
+        for row in connection.execute(select(table)).mappings():
+            if time.monotonic() > until:
+                return
+            faulty = faults(table, row, columns)
+            if faulty:
+                yield named(table.name, {key: row[key] for key in keys}, faulty)
+
+
+def faults(table: Table, row: Mapping[Any, Any], columns: Iterable[str]) -> list[str]:
+    """Those columns of a row that are damaged."""
+    if table is schema.bodies:
+        return [] if sound_body(row["key"], row["data"]) else ["data"]
+    return [name for name in columns if row[name] is not None and not sound(row[name])]
+
+
+def named(table: str, keys: Mapping[str, Any], columns: Iterable[str]) -> str:
+    """How a message calls a row's values: `outputs id=12 (usage, wire)`."""
+    place = " ".join(f"{key}={value.hex() if isinstance(value, bytes) else value}" for key, value in keys.items())
+    return f"{table} {place} ({', '.join(columns)})"
+
 
 T = TypeVar("T")
 #: How often a transaction is tried that the database breaks off. Each try waits for the database to be there again.
 TRIES = 5
-
 RUNNING, DONE, INTERRUPTED, STOPPED = "running", "done", "interrupted", "stopped"
 #: Status of a run that is being copied here and not whole yet (`copying`).
 COPYING = "copying"
@@ -46,7 +106,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """Where it is, for messages: a path, or an address without its password."""
+        """Its place, for messages: a path, or an address without its password."""
         return self.database.name
 
     @property
@@ -168,7 +228,7 @@ class RunRecord:
 
     @property
     def started(self) -> str:
-        """When the run was begun, as ISO time in UTC."""
+        """The time at which the run was begun, as ISO time in UTC."""
         from datetime import UTC, datetime
 
         return datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -279,8 +339,6 @@ def _facts(connection: Connection, run: int) -> dict[str, Any]:
 
 
 # --- beginning and ending a run ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A run that this process now works on. `fresh`: it has no earlier rows."""
@@ -387,7 +445,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began (ticks since boot), so that a process id used again is not taken for the old process."""
+    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old process."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "ended" if facts[0] == "Z" else facts[19]

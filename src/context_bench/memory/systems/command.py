@@ -22,7 +22,7 @@ from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, R
 from context_bench.memory.systems.adapting import told
 from context_bench.memory.systems.baselines import spoken
 from context_bench.memory.systems.described import hit_of
-from context_bench.sandbox.program import Finished, run_program
+from context_bench.sandbox.vendors import FinishedProgram, run_program
 
 SCHEMES = {"cli": "from_spec"}
 
@@ -360,7 +360,7 @@ class CommandClient:
         except Failed as error:
             return Receipt(item.id, error=describe(error))
 
-    def _new_id(self, done: Finished, values: Mapping[str, str]) -> str | None:
+    def _new_id(self, done: FinishedProgram, values: Mapping[str, str]) -> str | None:
         if self.memory_id is None:
             return None
         if names_in(self.memory_id):
@@ -400,7 +400,7 @@ class CommandClient:
 
     # The call
 
-    def _call(self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None) -> Finished:
+    def _call(self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None) -> FinishedProgram:
         if command is None:
             raise NotSupported(f"the command line of {self.name} has no command to {what}")
         argv, stdin = command.filled({**values, "namespace": self.in_namespace})

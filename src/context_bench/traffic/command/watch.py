@@ -1,4 +1,7 @@
-"""`context-bench watch`: see live what a proxy does to your own traffic. No dataset, no key of ours."""
+"""`context-bench watch`: see live what a proxy does to your own traffic. No dataset, no key of ours.
+
+`Watching` is one watch, from its options to its report and exit code.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from context_bench.engine import WatchLog, WatchRecord
     from context_bench.traffic.sections.watch import Board
     from context_bench.traffic.watch.shadow import Shadow
-    from context_bench.traffic.watch.tap import Watch
+    from context_bench.traffic.watch.watcher import Watch
     from context_bench.wire.turns import Turn
 
 
@@ -135,8 +138,8 @@ class Watching:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        from context_bench.tap.journal import record_file
-        from context_bench.traffic.watch.tap import Watch
+        from context_bench.tap.control_api import record_file
+        from context_bench.traffic.watch.watcher import Watch
 
         loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # how a watch without a client ends

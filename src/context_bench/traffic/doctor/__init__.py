@@ -1,4 +1,4 @@
-"""What a proxy speaks, keeps and changes, found out by asking it: before a benchmark blames the wrong thing.
+"""Examine a proxy: the routes it speaks, what it keeps and what it changes, before a benchmark blames the wrong thing.
 
 With a recorder (a tap that stands where the proxy's provider would stand) what arrived there is compared with what was sent. Without one,
 only what the proxy itself shows can be told, and the findings say so.
@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from context_bench.core.protocols import Recorder
 from context_bench.llm.chat import ChatClient
-from context_bench.traffic.doctor.asking import ROUTES, Asker, Finding
-from context_bench.traffic.doctor.delivering import packed, streaming
-from context_bench.traffic.doctor.keeping import kept, marks
-from context_bench.traffic.doctor.routes import count_tokens, nothing_arrived, reachable, route
-from context_bench.traffic.doctor.shrinking import activity, positive_control
+from context_bench.session.activity import ROUTES, Asker, Finding, activity, positive_control
+from context_bench.traffic.doctor.proxy_checks import (
+    count_tokens,
+    kept,
+    marks,
+    nothing_arrived,
+    packed,
+    reachable,
+    route,
+    streaming,
+)
 
 __all__ = ["Finding", "examine", "positive_control"]
 

@@ -116,7 +116,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Measured:
-    """What providers told of their caches."""
+    """Cache figures that providers reported."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -284,7 +284,7 @@ class SystemFigures:
         count_tools(self.tools, tools_of(found))
 
     def _times(self, kind: str) -> dict[str, Any]:
-        """How often something was done, in how many requests, and in how many to which tools."""
+        """Counts of each kind of change: times, requests, and requests by tool."""
         tools = {"tools": self.tools[kind]} if kind in self.tools else {}
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
@@ -335,7 +335,7 @@ def _without(text: str, lines: Sequence[str]) -> str:
 
 
 def _stands(request: WireRequest, account: Account) -> bool:
-    """Whether what stands in for what the log does not hold is in the request as it was sent."""
+    """True if what stands in for what the log does not hold is in the request as it was sent."""
     if STAND_IN not in canonical_json(request.tools):
         return False
     made = made_text(account.words) if account.words else ""
@@ -417,7 +417,7 @@ def _respelt(exchange: _Exchange) -> list[Violation]:
 
 @dataclass(slots=True)
 class Agreement:
-    """How often a system's next actions are those of passthrough, on the same requests."""
+    """Share of a system's next actions that equal those of passthrough, on the same requests."""
 
     passthrough: Mapping[tuple[str, int], Action]
     values: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -449,7 +449,7 @@ class Agreement:
 
 
 def action_of(item: Item) -> Action:
-    """What a system's reply does."""
+    """The action of a system's reply."""
     output = item["output"] or {}
     return Action.of(output.get("response"), output.get("tool_calls"))
 

@@ -78,7 +78,7 @@ def replay(material: Material) -> list[Section | None]:
 
 
 def replay_sentences(material: Material) -> list[Sentence]:
-    """What replayed sessions cost through each system, in words: what its shorter prompts save, and what the lost cache takes back."""
+    """The cost of replayed sessions through each system, in words: what its shorter prompts save, and what the lost cache takes back."""
     systems = mapping(mapping(material.result.replay).get("systems"))
     found = ((str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded"))) for name, facts in systems.items())
     return [

@@ -175,7 +175,7 @@ def _counted(turns: Iterable[Turn]) -> Board:
 
 
 def _has_content(key: Key, figures: Figures) -> bool:
-    """Whether there is a line to show: requests without a session may be no prompts at all."""
+    """True if there is a line to show: requests without a session may be no prompts at all."""
     return bool(key[1] or figures.turns or figures.repeats or figures.late or figures.stray)
 
 

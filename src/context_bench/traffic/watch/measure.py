@@ -1,10 +1,13 @@
-"""From what belongs together to the figures of a turn: tokens, money, what was changed, what caches would have made of it."""
+"""Figures of a turn: tokens, money, changes on the way, and a forecast of prompt caches.
+
+The forecast keeps one cache for each session and model, by the dated rules and prices.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,25 +15,84 @@ from cachetools import FIFOCache
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
-from context_bench.tap.failures import failure_of
-from context_bench.tap.masking import mask_text
+from context_bench.core.tokens import counter_for
+from context_bench.llm.prices import Priced, profile_for, rule_for
+from context_bench.tap.forwarded import SOCKET
+from context_bench.tap.masking import failure_of, mask_text
 from context_bench.tap.matching import Headers
-from context_bench.tap.pairing import Seen, likeness
-from context_bench.tap.records import SOCKET
-from context_bench.traffic.watch.arms import ArmName, Event
-from context_bench.traffic.watch.forecast import Forecast, Predicted
-from context_bench.traffic.watch.sessions import Place, Sessions
+from context_bench.tap.pairing import SeenExchange, likeness
+from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent
+from context_bench.traffic.watch.session_context import SessionPlace, Sessions
+from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 from context_bench.wire.turns import Turn
-from context_bench.wire.violations import (
-    Violation,
-    compare_requests,
-    ended_twice,
-    names_of,
-    repeated_requests,
-    silent_truncation,
-    tools_of,
-)
+from context_bench.wire.violations import Violation, compare_requests, ended_twice, names_of, repeated_requests, silent_truncation, tools_of
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Tokens read from and written to the cache, and US dollars of the whole prompt (`None`: no price is known)."""
+
+    read: int
+    written: int
+    cost: float | None
+
+
+@dataclass(slots=True)
+class _Cache:
+    prompts: Prompts
+    live: LiveCache
+    marked: bool  # only what is marked is stored
+    priced: bool
+    held: int = 0
+
+
+class Forecast:
+    """Predicts request by request. Texts are held in memory only, packed, in at most `room` bytes: the sessions longest unused go first."""
+
+    def __init__(self, prices: Priced | None, *, counter_model: str | None = None, room: int = 12_000_000) -> None:
+        self._prices, self._counter_model, self._room = prices, counter_model, room
+        self._caches: OrderedDict[tuple[str, str], _Cache] = OrderedDict()
+
+    def add(self, session: str, request: WireRequest, at: float) -> Predicted:
+        """The next request of `session`, made at `at` seconds."""
+        model = request.model or ""
+        cache = self._caches.get((session, model)) or self._open(session, model)
+        self._caches.move_to_end((session, model))
+        prompt = segments(request)
+        length = cache.prompts.add(prompt)
+        self._account(cache)
+        t = len(cache.prompts.lengths) - 1
+        stops = [cache.prompts.before(t, whole) for whole in marks(request)] if cache.marked else None
+        read, written = cache.live.add(length, lambda s: cache.prompts.shared(s, t), at=at, stops=stops)
+        cost = _prompt_cost(cache.live.profile, length, read, written) if cache.priced else None
+        return Predicted(read, written, cost)
+
+    def _open(self, session: str, model: str) -> _Cache:
+        counter = counter_for(self._counter_model or model)
+        priced = self._prices is not None and _knows(self._prices, model)
+        live = LiveCache(profile_for(model, self._prices))
+        made = self._caches[session, model] = _Cache(Prompts(counter.count), live, rule_for(model).trigger == "marked", priced)
+        return made
+
+    def _account(self, cache: _Cache) -> None:
+        self._room -= cache.prompts.held - cache.held
+        cache.held = cache.prompts.held
+        while self._room < 0 and len(self._caches) > 1:
+            _, dropped = self._caches.popitem(last=False)
+            self._room += dropped.held
+
+
+def _knows(prices: Priced, model: str) -> bool:
+    from context_bench.core.records import Usage
+
+    return prices.cost(Usage(1, 0), model) is not None
+
+
+def _prompt_cost(profile: CacheProfile, length: int, read: int, written: int) -> float:
+    write = 1.0 if profile.w is None else profile.w
+    return profile.p_in * (length - read - written + profile.r * read + write * written) / 1e6
+
 
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _DETAILS = 50  # of one turn
@@ -40,7 +102,7 @@ _log = logging.getLogger("context_bench.tap")
 
 
 class Money(Protocol):
-    """What a watch asks of prices."""
+    """Protocol of the prices of a watch."""
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """US dollars for `usage` on `model`; `None` when no price is known."""
@@ -57,12 +119,12 @@ class Mirror:
     target: str
     headers: Headers
     body: bytes
-    place: Place
+    place: SessionPlace
     turn: Turn
     max_tokens: int | None
 
 
-def unmeasured(number: int, event: Event, clock: Clock) -> Turn:
+def unmeasured(number: int, event: PairedEvent, clock: Clock) -> Turn:
     """The record of an event by what the taps themselves wrote down."""
     records = _records(event.seen)
     turn = Turn(number, event.kind, records[0].started if records else clock.now(), arm=event.arm)
@@ -78,19 +140,19 @@ class Measure:
         self._sessions = Sessions()
         self._forwarded = Forecast(prices, counter_model=counter_model)
         self._alone = Forecast(prices, counter_model=counter_model)
-        self._places: FIFOCache[tuple[ArmName, int], Place] = FIFOCache(1024)
+        self._places: FIFOCache[tuple[ArmName, int], SessionPlace] = FIFOCache(1024)
         self._number = 0
 
-    def all(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+    def all(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
         """The records of some numbered events, and what may be mirrored of each."""
         return [self._safely(number, event) for number, event in events]
 
-    def apart(self, events: list[tuple[int, Event]]) -> list[tuple[Turn, Mirror | None]]:
+    def apart(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
         """The same in another process, where requests that were read apart are read again; mirrors come without their bodies."""
         measured = [self._safely(number, event, again=True) for number, event in events]
         return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in measured]
 
-    def _safely(self, number: int, event: Event, *, again: bool = False) -> tuple[Turn, Mirror | None]:
+    def _safely(self, number: int, event: PairedEvent, *, again: bool = False) -> tuple[Turn, Mirror | None]:
         """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves wrote down."""
         self._number = number
         try:
@@ -101,7 +163,7 @@ class Measure:
             _log.warning("record %d could not be measured (%s)", number, type(error).__name__)
             return unmeasured(number, event, self._clock), None
 
-    def _one(self, event: Event) -> tuple[Turn, Mirror | None]:
+    def _one(self, event: PairedEvent) -> tuple[Turn, Mirror | None]:
         if event.kind == "turn" and event.front is not None:
             return self._turn(event, event.front)
         place = self._places.get((event.arm, event.number))
@@ -112,7 +174,7 @@ class Measure:
         turn.status = first.status
         return turn, None
 
-    def _turn(self, event: Event, front: Seen) -> tuple[Turn, Mirror | None]:
+    def _turn(self, event: PairedEvent, front: SeenExchange) -> tuple[Turn, Mirror | None]:
         record, request = front.exchange.record, front.request
         assert record is not None, "the tap shows exchanges only after it has recorded them"
         if record.wire not in PROMPTS:
@@ -136,12 +198,12 @@ class Measure:
         return turn, self._mirrored(event, front, turn, place)
 
     @staticmethod
-    def _identify(turn: Turn, place: Place | None) -> None:
+    def _identify(turn: Turn, place: SessionPlace | None) -> None:
         if place is not None:
             turn.session, turn.turn, turn.repeat = place.session.label, place.turn, place.repeat
             turn.context, turn.after = place.context, place.after
 
-    def _sum_up(self, turn: Turn, calls: list[Seen], place: Place | None) -> None:
+    def _sum_up(self, turn: Turn, calls: list[SeenExchange], place: SessionPlace | None) -> None:
         """What reached the provider, what it billed, and what the cache rules say of it."""
         turn.calls = _records(calls)
         for seen, record in zip(calls, turn.calls, strict=True):
@@ -177,12 +239,12 @@ class Measure:
     def _cost(self, usage: Usage, model: str | None) -> float | None:
         return self._prices.cost(usage, model or "") if self._prices is not None else None
 
-    def _alone_cost(self, front: Seen, place: Place | None) -> float | None:
+    def _alone_cost(self, front: SeenExchange, place: SessionPlace | None) -> float | None:
         if place is None or front.request is None or not _answered(front.exchange.record):
             return None
         return self._alone.add(place.session.identity, front.request, front.exchange.arrived).cost
 
-    def _compare(self, turn: Turn, front: Seen, calls: list[Seen]) -> None:
+    def _compare(self, turn: Turn, front: SeenExchange, calls: list[SeenExchange]) -> None:
         """The client's own call among those that reached the provider, and what was done to it."""
         again = repeated_requests([(call.raw, call.exchange.status) for call in calls]) if len(calls) > 1 else []
         turn.retries = len(again)
@@ -212,7 +274,7 @@ class Measure:
         turn.added = _apart(turn.seconds, record.seconds)
         turn.added_ttft = _apart(turn.ttft, record.ttft)
 
-    def _tools(self, front: Seen, found: list[Violation]) -> dict[str, list[str]]:
+    def _tools(self, front: SeenExchange, found: list[Violation]) -> dict[str, list[str]]:
         """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the client's own."""
         named = {kind: [mask_text(name) for name in names[:_TOOLS]] for kind, names in tools_of(found).items()}
         if self._record in ("redacted", "full"):
@@ -222,7 +284,7 @@ class Measure:
         return {"tool_added": added} if added else {}
 
     @staticmethod
-    def _violations(front: Seen, main: Seen) -> list[Violation]:
+    def _violations(front: SeenExchange, main: SeenExchange) -> list[Violation]:
         assert front.request is not None
         assert main.request is not None
         sent, received = _by_name(front.exchange.headers), _by_name(main.exchange.headers)
@@ -235,7 +297,7 @@ class Measure:
         return compare_requests(front.request, main.request, sent_headers=sent, received_headers=received, **raw)
 
     @staticmethod
-    def _mirrored(event: Event, front: Seen, turn: Turn, place: Place | None) -> Mirror | None:
+    def _mirrored(event: PairedEvent, front: SeenExchange, turn: Turn, place: SessionPlace | None) -> Mirror | None:
         if event.arm != "main" or place is None or turn.repeat or front.request is None:
             return None
         exchange, params = front.exchange, front.request.params
@@ -247,7 +309,7 @@ class Measure:
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
 
 
-def _records(calls: list[Seen]) -> list[Forwarded]:
+def _records(calls: list[SeenExchange]) -> list[Forwarded]:
     return [call.exchange.record for call in calls if call.exchange.record is not None]
 
 

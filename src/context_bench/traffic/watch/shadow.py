@@ -19,8 +19,8 @@ from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Spend
 from context_bench.llm.relay import end_to_end
-from context_bench.traffic.watch.arms import Arm
 from context_bench.traffic.watch.measure import Mirror, Money
+from context_bench.traffic.watch.paired_taps import Arm
 from context_bench.wire.sse import EndOfStream
 from context_bench.wire.turns import Turn
 

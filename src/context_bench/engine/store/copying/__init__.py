@@ -7,8 +7,6 @@ is whole it has a name that no run and no watch has, so nobody takes it for one.
 
 from __future__ import annotations
 
-from context_bench.engine.store.copying.replies import copy_replies
-from context_bench.engine.store.copying.runs import Copied, copy_run
-from context_bench.engine.store.copying.watches import CopiedWatch, copy_watch
+from context_bench.engine.store.copying.copies import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
 
 __all__ = ["Copied", "CopiedWatch", "copy_replies", "copy_run", "copy_watch"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from context_bench.engine.store.encoding import unpack
+from context_bench.engine.encoding import unpack
 
 revision = "0007"
 down_revision = "0006"

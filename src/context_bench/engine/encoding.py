@@ -1,0 +1,319 @@
+"""Encode values as bytes: JSON that takes anything, compressed where that pays, long texts kept once.
+
+A packed value is a byte for the kind, a checksum of four bytes, and the data. Values of older stores have no checksum: there a flipped
+bit is noticed only where the value cannot be read any more, and in bodies, whose key is a hash of their content. Small JSON is
+compressed with a zlib dictionary of the words that rows of every run use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
+from threading import local
+from typing import Any
+from zlib import crc32
+
+import orjson
+import zstandard
+
+from context_bench.core.errors import StoreUnusable
+
+#: Part of the format of stores: never change it, for what was packed with it cannot be read with another. What is likelier stands later.
+FAMILIAR = (
+    b'{"error":{"message":"","type":"","code":null}}{"role":"tool","tool_call_id":"call_","content":[{"type":"text","text":"'
+    b'{"compressed":{"messages":[{"tokens_before":,"tokens_after":,"opaque":"turn_responses":["facts":{"answer":"cached":true,"false,'
+    b'{"id":"","mark":null,"matched_by":"serial","matched_by":"header","matched_by":"key","wire":"anthropic","wire":"openai-chat","method":'
+    b'"POST","path":"/v1/messages","path":"/v1/chat/completions","started":17,"seconds":0.,"ttft":0.,"status":200,"model":"","stream":false,'
+    b'"tokens":,"exact":true,"uncounted_parts":0,"bytes_in":,"bytes_out":,"window":1,"facts":{"roles":["system","user","assistant"'
+    b'{"source":"tap","sent":,"forwarded":,"billed":,"calls":1,"client_calls":1,"extra_calls":0,"other_calls":0,"late":0,"exact":false,'
+    b'"bytes":,"uncounted_parts":0,"matched_by":"key","prefix_tokens":0,"truncated":false,"authorization_forwarded":true,'
+    b'"text_changed":false,"messages_changed":0,"parameters_changed":[],"tools_changed":false,"cache_read":0,"cache_write":0,'
+    b'{"accuracy":1.0,"accuracy":0.0,"score":0.5,"pass":1.0,"judge":{"reason":"","rouge_l":0.,"bleu":0.,"length":,"correct":1.0,'
+    b'{"f1":0.0,"exact_match":0.0,"recall":0.0,"contains":0.0}{"f1":0.6666666666666666,"exact_match":0.0,"recall":0.5,"contains":1.0}'
+    b'{"f1":1.0,"exact_match":1.0,"recall":1.0,"contains":1.0}'
+    b'{"setup":1,"budget":,"qa_type":"","shape":"plain-user","model":"claude-sonnet-4-5-20250929","model":"claude-haiku-4-5-20251001",'
+    b'"model":"gpt-4o-mini","prompt_tokens":,"completion_tokens":,"total_tokens":,"finish_reason":"length"}'
+    b'"finish_reason":"tool_calls"}"finish_reason":"end_turn"}'
+    b'{"response":"The "api_usage":{"prompt_tokens":1,"completion_tokens":,"total_tokens":},"finish_reason":"stop"}'
+    b'{"role":"assistant","content":"'
+    b'{"input_tokens":1,"output_tokens":,"cache_read":0,"reasoning_tokens":0,"cost":0.000,"ttft":0.,"in_flight":1,"calls":1}'
+)
+
+
+#: Texts of this many characters or more become parts of their own, shared by every body that holds them.
+PART = 1024
+#: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not even help pays.
+_LARGE, _TINY = 1024, 20
+_REFERENCE = "$context-bench:part"
+_LISTS = (list, tuple)
+_CHECKED_FROM = 0xC0  # two flipped bits away from 0, 1 and 2, which say the same of values without a checksum
+_PLAIN, _ZSTD, _FAMILIAR = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
+_CHECKED = frozenset(range(_CHECKED_FROM, _CHECKED_FROM + 3))
+_CHECKSUM = 4  # bytes: CRC-32 of what follows, begun with the first byte
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_tools = local()  # zstd objects are fast to use and slow to make, and belong to one thread
+
+
+class Damaged(StoreUnusable):
+    """A stored value is not what was written. Where it stands is found by whoever reads the store (`damage`)."""
+
+
+def dumps(value: Any) -> bytes:
+    """`value` as JSON. Lone surrogates are escaped; what JSON does not know is written as its `repr`; NaN and infinity become null."""
+    try:
+        return orjson.dumps(value, default=repr, option=_OPTIONS)
+    except (TypeError, ValueError, RecursionError):
+        return _dumps_odd(value)
+
+
+def _dumps_odd(value: Any) -> bytes:
+    # The space in front tells `loads` that only the slow reader gets this right (surrogates, integers beyond 64 bits).
+    try:
+        return b" " + json.dumps(value, default=repr, skipkeys=True).encode("ascii")
+    except (TypeError, ValueError, RecursionError):
+        return b" " + json.dumps(repr(value)).encode("ascii")
+
+
+def loads(data: bytes) -> Any:
+    """The value that `dumps` wrote. Raises `Damaged`."""
+    try:
+        return json.loads(data) if data[:1] == b" " else orjson.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        raise Damaged from None
+
+
+def pack(data: bytes) -> bytes:
+    """`data`, compressed if that makes it smaller; what a row says of itself by the words that every row uses."""
+    if len(data) < _LARGE:
+        return _told(data)
+    small: bytes = _tool("compressor", _compressor).compress(data)
+    return _with_checksum(_ZSTD, small) if len(small) < len(data) else _with_checksum(_PLAIN, data)
+
+
+@lru_cache(maxsize=1_000)  # many rows say the same of themselves
+def _told(data: bytes) -> bytes:
+    if len(data) > _TINY:
+        small: bytes = _tool("teller", _teller).compress(data)
+        if len(small) < len(data):
+            return _with_checksum(_FAMILIAR, small)
+    return _with_checksum(_PLAIN, data)
+
+
+def _with_checksum(kind: bytes, data: bytes) -> bytes:
+    return kind + crc32(data, kind[0]).to_bytes(_CHECKSUM, "little") + data
+
+
+def unpack(data: bytes) -> bytes:
+    """What was packed. Raises `Damaged` where that is not there any more."""
+    try:
+        kind = data[0]
+        if kind in _CHECKED:  # written out: most of what reading a small value costs
+            rest = data[5:]
+            if crc32(rest, kind).to_bytes(_CHECKSUM, "little") != data[1:5]:
+                raise Damaged
+            kind -= _CHECKED_FROM
+        else:
+            rest = data[1:]
+        if kind == 0:
+            return rest
+        large: bytes = _EXPANDED[kind]().decompress(rest)
+        return large
+    except (zstandard.ZstdError, TypeError, LookupError, MemoryError):
+        raise Damaged from None
+
+
+def sound(data: bytes) -> bool:
+    """Has a packed value its checksum? One without: can it be read?"""
+    try:
+        if data[0] in _CHECKED:
+            return crc32(data[1 + _CHECKSUM :], data[0]).to_bytes(_CHECKSUM, "little") == data[1 : 1 + _CHECKSUM]
+        loads(unpack(data))
+    except (Damaged, TypeError, LookupError):
+        return False
+    return True
+
+
+def unpack_body(key: bytes, data: bytes) -> bytes:
+    """A body or part; without a checksum it must be what its key is a hash of. Raises `Damaged`."""
+    told = unpack(data)
+    if data[0] not in _CHECKED and body_key(told) != key:
+        raise Damaged
+    return told
+
+
+def sound_body(key: bytes, data: bytes) -> bool:
+    """Is a body what was written under its key?"""
+    try:
+        if data[0] in _CHECKED:
+            return sound(data)
+        unpack_body(key, data)
+    except (Damaged, TypeError, LookupError):
+        return False
+    return True
+
+
+_EXPANDED: dict[int, Callable[[], Any]] = {1: lambda: _tool("expander", _expander), 2: lambda: _tool("listener", _listener)}
+
+
+def _tool(name: str, make: Callable[[], Any]) -> Any:
+    """What this thread has of that name; made when it is first asked for."""
+    found = getattr(_tools, name, None)
+    if found is None:
+        found = make()
+        setattr(_tools, name, found)
+    return found
+
+
+def _compressor() -> Any:
+    return zstandard.ZstdCompressor(level=1)  # for texts of some kB as small as level 3, within 3 %, and a quarter faster
+
+
+def _expander() -> Any:
+    return zstandard.ZstdDecompressor()
+
+
+def _teller() -> Any:
+    words = _zlib_dictionary()
+    words.precompute_compress(level=3)
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False)
+    return zstandard.ZstdCompressor(dict_data=words, compression_params=parameters)
+
+
+def _listener() -> Any:
+    return zstandard.ZstdDecompressor(dict_data=_zlib_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+
+
+def _zlib_dictionary() -> Any:
+    return zstandard.ZstdCompressionDict(FAMILIAR, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+
+
+def unpacked(data: bytes | None, default: Any = None) -> Any:
+    """The value in a packed JSON column, `default` where the column is empty. Raises `Damaged`."""
+    return default if data is None else loads(unpack(data))
+
+
+def body_key(data: bytes) -> bytes:
+    """The 16 bytes by which a body or part is known."""
+    return sha256(data).digest()[:16]
+
+
+def _unchanged(data: bytes) -> bytes:
+    return data
+
+
+@dataclass(slots=True)
+class Bodies:
+    """Bodies gathered for one transaction, each text once. `clean` removes secrets from bytes before they are kept.
+
+    `known` remembers what the store surely has already (bounded), so that a context shared by many requests is compressed once.
+    """
+
+    clean: Callable[[bytes], bytes] = _unchanged
+    remembered: int = 4_096
+    known: dict[bytes, None] = field(default_factory=dict)  # oldest first
+    fresh: dict[bytes, bytes] = field(default_factory=dict)
+    links: list[dict[str, bytes]] = field(default_factory=list)
+
+    def add(self, value: Any) -> bytes:
+        """Keep `value`; returns its key."""
+        parts: list[bytes] = []
+        skeleton = value
+        try:
+            if _divides(value):
+                skeleton = self._split(value, parts)
+        except _MentionsReference:  # a body that looks like a skeleton is kept in one piece
+            parts = []
+        data = self.clean(dumps(skeleton))
+        key = body_key(data)
+        if key not in self.known and key not in self.fresh:
+            self.fresh[key] = pack(data)
+            self.links += [{"body": key, "part": part} for part in dict.fromkeys(parts)]
+        return key
+
+    def _split(self, value: Any, parts: list[bytes]) -> Any:
+        if isinstance(value, str):
+            return value if len(value) < PART else self._part(value, parts)
+        if isinstance(value, dict):
+            return {key: self._split(item, parts) for key, item in value.items()}
+        if isinstance(value, _LISTS):
+            return [self._split(item, parts) for item in value]
+        return value
+
+    def _part(self, text: str, parts: list[bytes]) -> dict[str, str]:
+        data = self.clean(dumps(text))
+        key = body_key(data)
+        if key not in self.known and key not in self.fresh:
+            self.fresh[key] = pack(data)
+        parts.append(key)
+        return {_REFERENCE: key.hex()}
+
+    def committed(self) -> None:
+        """The transaction is durable: remember what need not be written again."""
+        if (over := len(self.known) - self.remembered) > 0:  # the oldest go, many at a time
+            for key in list(islice(self.known, max(over, self.remembered // 8))):
+                del self.known[key]
+        self.known |= dict.fromkeys(self.fresh)
+        self.dropped()
+
+    def dropped(self) -> None:
+        """Forget what was gathered (it is in the store, or the transaction failed)."""
+        self.fresh, self.links = {}, []
+
+
+def _divides(value: Any) -> bool:
+    """Is there a text in it that is kept apart? Looks at everything: `_MentionsReference` is raised wherever the reference stands."""
+    if isinstance(value, str):
+        return len(value) >= PART
+    if isinstance(value, dict):
+        if _REFERENCE in value:
+            raise _MentionsReference
+        return _any_divides(value.values())
+    return _any_divides(value) if isinstance(value, _LISTS) else False
+
+
+def _any_divides(items: Iterable[Any]) -> bool:
+    found = False
+    for item in items:
+        if type(item) is str:  # most of what a body holds
+            found = found or len(item) >= PART
+        elif _divides(item):
+            found = True
+    return found
+
+
+class _MentionsReference(Exception):
+    """A body holds what looks like our own reference to a part."""
+
+
+def parts_in(skeleton: Any) -> Iterator[bytes]:
+    """Keys of all parts that a skeleton refers to."""
+    if isinstance(skeleton, dict):
+        if is_reference(skeleton):
+            yield bytes.fromhex(skeleton[_REFERENCE])
+        else:
+            for item in skeleton.values():
+                yield from parts_in(item)
+    elif isinstance(skeleton, list):
+        for item in skeleton:
+            yield from parts_in(item)
+
+
+def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
+    """The value whose parts were kept apart."""
+    if isinstance(skeleton, dict):
+        if is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
+            return parts[key]
+        return {key: joined(item, parts) for key, item in skeleton.items()}
+    if isinstance(skeleton, list):
+        return [joined(item, parts) for item in skeleton]
+    return skeleton
+
+
+def is_reference(value: Mapping[str, Any]) -> bool:
+    """True if a mapping stands for a part that is kept apart."""
+    found = value.get(_REFERENCE) if len(value) == 1 else None
+    return isinstance(found, str) and len(found) == 32 and all(c in "0123456789abcdef" for c in found)

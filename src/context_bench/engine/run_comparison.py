@@ -1,0 +1,310 @@
+"""Compare systems with the baseline: the pairs, their results, and whether the run could have shown a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cachetools import FIFOCache
+
+from context_bench.core.records import Comparison
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
+from context_bench.engine.aggregates import Columns, Gatherer, averaged
+from context_bench.engine.estimates import owed
+from context_bench.stats.verdict import (
+    Assay,
+    Evidence,
+    VerdictQuestion,
+    default_margin,
+    judge,
+    noise_floor,
+    shows_inferior,
+    weigh,
+)
+from context_bench.stats.verdict.evidence import CEILINGS, could_not_win, told_apart
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
+_MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
+_MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
+_SAME_SIZE = 0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
+
+
+@dataclass
+class Comparer:
+    """Compares the systems of one cell of a run on one score."""
+
+    columns: dict[str, Columns]
+    gatherer: Gatherer
+    score_field: str
+    baseline: str
+    margin: float | None
+    seed: int
+    roles: Mapping[str, ArmRole]
+    calibrated: bool = True
+    chosen_after: str = ""
+    aside: frozenset[str] = frozenset()
+    unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
+    by_cluster: bool = False  # the command line's -n counts clusters
+    headline: str = ""  # what `comparisons` found to stand above all else
+    _matched: FIFOCache[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(
+        default_factory=lambda: FIFOCache(_MOST_MATCHED), repr=False
+    )
+
+    def comparisons(self) -> list[Comparison]:
+        """Every system against the baseline: over everything, and by dataset where there are several.
+
+        Verdicts over everything are one family for Holm's correction (over systems), those by dataset another (over systems and datasets).
+        Controls are checks of the run and no candidates: each is a family of its own, so that adding one makes no claim harder.
+        Datasets named in `aside` have lines of their own and are left out of everything else, where there is anything else.
+        """
+        self.margin = self._margin()
+        asked: list[tuple[Hashable, VerdictQuestion]] = []
+        for system in self.columns:
+            if system == self.baseline or system in self.unranked:
+                continue
+            of = system if self._is_control(system) else None
+            asked.append((("whole", of), self._question(system, None)))
+            if self._is_noise(system):
+                continue
+            datasets = sorted(set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets")))
+            parts = [self._question(system, number) for number in datasets] if len(datasets) > 1 else []
+            asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
+        made = self._judged(asked)
+        open_still = {each.system for each in made if each.verdict == "undecided" and not self._is_ceiling(each.system)}
+        self.headline = self._unwinnable() if any(not self._is_control(name) for name in open_still) else ""
+        return self._judged([(family, replace(one, unwinnable=True)) for family, one in asked]) if self.headline else made
+
+    def _unwinnable(self) -> str:
+        """The sentence that no system could have won; empty where the ceiling is told from the baseline, or there is none."""
+        for name in self.columns:
+            if self._is_ceiling(name):
+                pairs = self._pairs(name, self.baseline, None)
+                evidence = self._weigh(pairs)
+                if told_apart(evidence):
+                    return ""
+                what, gaps = "memory" if self._role(name).kind == "oracle" else "system", pairs.first - pairs.second
+                return could_not_win(name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster)
+        return ""
+
+    def _is_ceiling(self, system: str) -> bool:
+        return system != self.baseline and self._role(system).kind in CEILINGS and self._role(system).role != "noise_floor"
+
+    def by_type(self) -> list[Comparison]:
+        """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
+
+        One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over everything they are no
+        part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
+        """
+        base = set(self.columns[self.baseline].kinds("types")) if self.baseline in self.columns else set()
+        compared = {system: own for system, own in self.columns.items() if system != self.baseline and system not in self.unranked}
+        found = {system: sorted(base & set(own.kinds("types"))) for system, own in compared.items()}
+        if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
+            return []
+        if sum(map(len, found.values())) > _MOST_BY_TYPE:
+            found = {system: kinds for system, kinds in found.items() if not self._is_control(system)}
+        if sum(map(len, found.values())) > _MOST_BY_TYPE:
+            return []
+        asked: list[tuple[Hashable, VerdictQuestion]] = []
+        for system, kinds in found.items():
+            if not self._is_noise(system):
+                of = system if self._is_control(system) else None
+                asked += [(("types", of), self._question(system, None, kind)) for kind in kinds]
+        return self._judged([each for each in asked if each[1].evidence.n or each[1].evidence.excluded])
+
+    def lifts(self) -> list[Comparison]:
+        """Every system of the user's against truncation to its own size, one family for Holm's correction; after `comparisons`.
+
+        Truncation is the `head_tail` of the system's size; else one of a fixed size, where as many tokens went on from it.
+        """
+        asked: list[VerdictQuestion] = []
+        kept: list[str] = []
+        for system in self.columns:
+            cut = None if self._is_control(system) else self._truncation(system)
+            if cut is None:
+                continue
+            question = self._question(system, None, against=cut)
+            if question.evidence.n:
+                asked.append(replace(question, baseline=f"truncation to the same size ({cut})"))
+                kept.append(self._retained(system, cut))
+        cuts = [question.baseline.partition("(")[2].removesuffix(")") for question in asked]
+        made = judge(asked)
+        return [replace(one, baseline=cut, sentence=lead + one.sentence) for one, cut, lead in zip(made, cuts, kept, strict=True)]
+
+    def _truncation(self, system: str) -> str | None:
+        cuts = {name: self._role(name).of for name in self.columns if self._role(name).kind == "head_tail"}
+        if (own := next((name for name, of in cuts.items() if of == system), None)) is not None:
+            return own
+        fixed = [name for name, of in cuts.items() if of is None]
+        return None if system in fixed else next((name for name in fixed if self._as_large(name, system)), None)
+
+    def _as_large(self, first: str, second: str) -> bool:
+        """Did as many tokens go on from the two, on the rows of both?"""
+        import numpy as np
+
+        _, at_one, at_two = self._rows_of_both(first, second)
+        a, b = self.columns[first].measure("forwarded")[at_one], self.columns[second].measure("forwarded")[at_two]
+        known = ~np.isnan(a) & ~np.isnan(b)
+        return bool(known.any() and abs(a[known].sum() - b[known].sum()) <= _SAME_SIZE * b[known].sum())
+
+    def _retained(self, system: str, cut: str) -> str:
+        """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
+        from context_bench.stats.lift import retained
+
+        full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
+        if full is None or none is None or system in (full, none):
+            return ""
+        shares = retained([self._scores_on_all(name, (system, cut, full, none)) for name in (system, cut, full, none)])
+        if shares is None:
+            return ""
+        what = "history" if any(name.startswith("probe_") for name in self.columns[system].scores) else "context"
+        return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(
+            "%", " %"
+        )
+
+    def _scores_on_all(self, name: str, all_of_them: Sequence[str]) -> NDArray[Any]:
+        """The scores of a system on the rows that all of these were scored on, in one order."""
+        keys = self._pairs(all_of_them[0], all_of_them[1], None).keys
+        for other in all_of_them[2:]:
+            keys = self._pairs(all_of_them[0], other, None, within=keys).keys
+        return self._pairs(name, name, None, within=keys).first
+
+    def _judged(self, asked: Sequence[tuple[Hashable, VerdictQuestion]]) -> list[Comparison]:
+        """Verdicts, family by family, in the order of the questions."""
+        families: dict[Hashable, list[int]] = {}
+        for place, (family, _) in enumerate(asked):
+            families.setdefault(family, []).append(place)
+        made: dict[int, Comparison] = {}
+        for places in families.values():
+            made |= zip(places, judge([asked[place][1] for place in places]), strict=True)
+        return [self._as_noise(asked[place][1], made[place]) for place in range(len(asked))]
+
+    @property
+    def _there(self) -> dict[str, ArmRole]:
+        return {name: self._role(name) for name in self.columns}
+
+    def _role(self, system: str) -> ArmRole:
+        return self.roles.get(system, CANDIDATE)
+
+    def _is_control(self, system: str) -> bool:
+        own = self._role(system)
+        repeats_a_candidate = own.role == "noise_floor" and own.kind is None
+        return self._is_noise(system) if repeats_a_candidate else own.is_control
+
+    def _is_noise(self, system: str) -> bool:
+        own = self._role(system)
+        return own.role == "noise_floor" and own.of in (None, self.baseline)
+
+    def _as_noise(self, question: VerdictQuestion, made: Comparison) -> Comparison:
+        """The second passthrough against the first is no candidate: its sentence is about noise."""
+        if not self._is_noise(question.system):
+            return made
+        return replace(made, sentence=noise_floor(self.baseline, question.system, self.score_field, question.evidence, question.shape))
+
+    def _margin(self) -> float | None:
+        """The margin given, else the default, which only scores in [0, 1] have."""
+        import numpy as np
+
+        if self.margin is not None:
+            return self.margin
+        known = np.concatenate([columns.numbers(self.score_field) for columns in self.columns.values()])
+        if not len(known) or np.isnan(known).all() or np.nanmin(known) < 0 or np.nanmax(known) > 1:
+            return None
+        full = of_kind(self._there, "full") or self.baseline
+        none = next((name for name in self._known_bad("") if self._role(name).kind in ("none", None)), None)
+        if none is None:
+            return default_margin()
+        pairs = self._pairs(none, full, None)
+        return default_margin(float(pairs.second.mean()), float(pairs.first.mean())) if len(pairs.first) else default_margin()
+
+    def _question(self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None) -> VerdictQuestion:
+        baseline = self.baseline if against is None else against
+        pairs = self._pairs(system, baseline, dataset, kind=kind)
+        shapes = self.columns[system].shapes
+        return VerdictQuestion(
+            system,
+            baseline,
+            self.score_field,
+            self._weigh(pairs),
+            self._assay(system, baseline, dataset, pairs.keys),  # keys are of that kind already
+            dataset=None if dataset is None else self.gatherer.datasets[dataset] or "unnamed dataset",
+            shape=next(iter(shapes)) if len(shapes) == 1 else None,
+            calibrated=self.calibrated,
+            chosen_after=self.chosen_after,
+            qa_type=None if kind is None else self.gatherer.types[kind],
+        )
+
+    def _weigh(self, pairs: Pairs) -> Evidence:
+        return weigh(
+            pairs.first, pairs.second, pairs.clusters, margin=self.margin, excluded=pairs.excluded, lost=list(pairs.lost), seed=self.seed
+        )
+
+    def _known_bad(self, system: str, baseline: str | None = None) -> list[str]:
+        """Arms that must lose: those of no size in particular, and those in the size of `system`."""
+        return [
+            name
+            for name, own in self._there.items()
+            if own.role == "known_bad" and own.of in (None, system) and name not in (system, baseline or self.baseline)
+        ]
+
+    def _assay(self, system: str, baseline: str, dataset: int | None, keys: NDArray[Any]) -> Assay:
+        arms = self._known_bad(system, baseline)
+        shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, baseline, dataset, within=keys))))
+        return Assay(next(shown, None), tuple(arms))
+
+    def _pairs(self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None) -> Pairs:
+        """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are averaged."""
+        import numpy as np
+
+        one, two = self.columns[first], self.columns[second]
+        keys, at_one, at_two = self._rows_of_both(first, second)
+        wanted = np.ones(len(keys), dtype=bool)
+        numbers = one.whole("datasets")[at_one]
+        if dataset is not None:
+            wanted &= numbers == dataset
+        elif self.aside:
+            wanted &= ~np.isin(numbers, [place for place, name in enumerate(self.gatherer.datasets) if name in self.aside])
+        if kind is not None:
+            wanted &= one.whole("types")[at_one] == kind
+        if within is not None:
+            wanted &= np.isin(keys, within)
+        keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]
+        a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
+        failed_one = owed(one, self.gatherer, self.score_field)[at_one]
+        failed_two = owed(two, self.gatherer, self.score_field)[at_two]
+        both = ~np.isnan(a) & ~np.isnan(b)
+        lost = b[failed_one & ~np.isnan(b)]
+        excluded = int((failed_one | failed_two).sum())
+        units, clusters = one.units(), one.clusters()[at_one][both]
+        units = None if units is None else units[at_one][both]
+        if not both.any():
+            empty = np.empty(0)
+            return Pairs(empty, empty, empty, keys[both], excluded, lost)
+        mean_a, codes = averaged(a[both], units, clusters)
+        mean_b, _ = averaged(b[both], units, clusters)
+        return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
+
+    def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds ask again."""
+        import numpy as np
+
+        if (first, second) not in self._matched:
+            one, two = self.columns[first].keys(), self.columns[second].keys()
+            keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
+            self._matched[first, second] = keys, at_one, at_two
+        return self._matched[first, second]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Matched scores; `lost`: the second's scores where only the first failed."""
+
+    first: NDArray[Any]
+    second: NDArray[Any]
+    clusters: NDArray[Any]
+    keys: NDArray[Any]
+    excluded: int
+    lost: NDArray[Any]

@@ -1,0 +1,358 @@
+"""Write what a run finds: its plan, outcomes and end, in transactions under the run's write lease.
+
+Each transaction is counted by the lease's fencing token. It is repeated if the database went away, and refused if another process took the
+run over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, delete, select, update
+
+from context_bench.core.clock import Clock
+from context_bench.core.errors import Stop, StoreUnusable
+from context_bench.core.records import Call, Example, Forwarded
+from context_bench.engine.encoding import dumps, pack, unpacked
+from context_bench.engine.plan import Outcome, PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem
+from context_bench.engine.redaction import Secrets
+from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import Unstorable, reason, storing
+from context_bench.engine.store.outcomes import OutcomeRows
+from context_bench.engine.store.pending import ExampleRow, KnownPlan, Passed, Planned, PlanRows, Settled, SourceRow, look_up, stretches
+from context_bench.engine.store.postgresql import StoreLost
+from context_bench.engine.store.prepared import (
+    Endpoints,
+    Serializer,
+    find_arms,
+    identity_of,
+    point,
+    register_arms,
+    register_evaluators,
+    write_bodies,
+)
+from context_bench.engine.store.store import AT_WORK, TRIES, Begun, Store, begin_run, end_run, process_mark, recount
+
+__all__ = [
+    "ExampleRow",
+    "KnownPlan",
+    "Passed",
+    "Planned",
+    "Writer",
+    "identity_of",
+]
+
+T = TypeVar("T")
+_p = schema.pens.c
+
+
+@dataclass(slots=True)
+class WriteLease:
+    """The write lease of a run: a row of the store that counts the transactions of the process that holds it (a fencing token)."""
+
+    store: Store
+    run: Begun
+    number: int
+    written: int = 0
+
+    @classmethod
+    def taken(cls, connection: Connection, store: Store, run: Begun, *, works: bool) -> WriteLease:
+        """A new pen. With `works`, only its holder works on the run's plan from here on: what another one has in hand cannot be written."""
+        if works:
+            connection.execute(delete(schema.pens).where(_p.run == run.number, _p.works))
+        values = {"run": run.number, "works": works, "owner": process_mark(), "written": 0}
+        made = connection.execute(schema.pens.insert().values(values)).inserted_primary_key
+        assert made is not None
+        return cls(store, run, int(made[0]))
+
+    def write(self, work: Callable[[Connection], T], again: Callable[[], None], *, durable: bool) -> T:
+        """Do `work` in one transaction, and after `again` once more where the database went away before the transaction was made."""
+        for left in reversed(range(TRIES)):
+            done: list[T] = []
+            try:
+                with self.store.writing(durable=durable) as connection:
+                    self._sign(connection)
+                    done.append(work(connection))
+            except StoreLost:
+                landed = self.store.insist(self._landed) if done else False
+                if not landed:
+                    again()
+                    if not left:
+                        raise
+                    continue
+            self.written += 1
+            return done[0]
+        raise AssertionError
+
+    def _sign(self, connection: Connection) -> None:
+        """Count this transaction, if the one before it is there and the run is still ours."""
+        mine = update(schema.pens).where(_p.number == self.number, _p.written == self.written).values(written=self.written + 1)
+        if connection.execute(mine).rowcount == 1:
+            return
+        if connection.scalar(select(_p.written).where(_p.number == self.number)) is None:
+            raise StoreUnusable(f"run {self.run.name!r} was taken up by another process, or purged; this one ends here")
+        raise StoreUnusable(
+            f"store {self.store.name} came back without what it had written last; resume run {self.run.name!r}: answers are kept"
+        )
+
+    def _landed(self) -> bool:
+        """Was the transaction made whose answer was lost? Waits for the database, and for the transaction if it is still going on."""
+        query = select(_p.written).where(_p.number == self.number).with_for_update()
+        with self.store.writing() as connection:
+            return connection.scalar(query) == self.written + 1
+
+
+Work = TypeVar("Work", Outcome, SetUp)
+
+
+@dataclass(slots=True)
+class Writer:
+    """One run's pen, and what it writes. `reuse`: "none", "run" or "all"; `bodies` as in `RunSettings`.
+
+    `overhead`: attempts made for the run and for no row of it, by others (checks before it; who makes its examples). They are written down
+    before whatever was made of them is.
+    """
+
+    store: Store
+    clock: Clock
+    secrets: Secrets
+    reuse: str
+    bodies: str
+    arms: list[PlannedArm]
+    evaluators: list[PlannedEvaluator]
+    trials: int = 1
+    overhead: list[Call] = field(default_factory=list)
+    _at_work: str = ""
+    known: KnownPlan = field(default_factory=KnownPlan)
+    run: Begun = field(init=False)
+    _serializer: Serializer = field(init=False)
+    _endpoints: Endpoints = field(init=False)
+    _lease: WriteLease = field(init=False)
+    _plan: PlanRows = field(init=False)
+    _outcomes: OutcomeRows = field(init=False)
+
+    # --- the run itself ---
+
+    def begin(self, name: str | None, identity: str, source: bytes | None = None) -> Begun:
+        """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see `known`."""
+        with self.store.writing() as connection:
+            self.store.database.alone(connection)
+            begun = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
+            self._hold(connection, begun, works=True)
+            self._at_work = begun.id
+            AT_WORK.add(begun.id)
+            register_arms(connection, begun.number, self.arms)
+            register_evaluators(connection, begun.number, self.evaluators)
+            self._plan.source = SourceRow(begun.number, source)
+            self.known = self._plan.source.begin(connection, fresh=begun.fresh)
+        return begun
+
+    def book(self) -> None:
+        """Write down, durably, what there is of `overhead`, and take it out."""
+        if calls := list(self.overhead):
+            self._write(lambda connection: self._outcomes.write_overhead(connection, calls))
+            del self.overhead[: len(calls)]
+
+    def let_go(self) -> None:
+        """The run is no longer worked on by this process, however that came."""
+        AT_WORK.discard(self._at_work)
+
+    def take_up(self, number: int, run: str, name: str) -> None:
+        """Write on in a stored run, with other evaluators; those of other names stay."""
+        with self.store.writing() as connection:
+            self._hold(connection, Begun(number, run, name, False, self.clock.now()), works=False)
+            find_arms(connection, number, self.arms)
+            register_evaluators(connection, number, self.evaluators, keep=True)
+
+    def _hold(self, connection: Connection, run: Begun, *, works: bool) -> None:
+        self.run, self._lease = run, WriteLease.taken(connection, self.store, run, works=works)
+        self._serializer = Serializer(self.secrets)
+        self._endpoints = Endpoints(self._serializer)
+        self._plan = PlanRows(run.number, run.fresh, self.arms, self.trials, self.bodies, self._serializer)
+        shared = (self._serializer, self._endpoints)
+        self._outcomes = OutcomeRows(run.number, self.store.database, self.arms, self.trials, self.bodies, *shared)
+
+    def _write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
+        """Do `work` in a transaction of the run's pen; bodies that it adds go along."""
+
+        def all_of_it(connection: Connection) -> T:
+            found = work(connection)
+            write_bodies(connection, self._serializer.bodies)
+            return found
+
+        try:
+            found = self._lease.write(all_of_it, self._forget, durable=durable)
+        except BaseException:
+            self._forget()
+            raise
+        self._serializer.bodies.committed()
+        return found
+
+    def _write_some(self, done: Sequence[Work], write: Callable[[Connection, Sequence[Work]], None]) -> None:
+        """Write pieces of work in one transaction. Where one of them cannot be stored, each has its own, and that one keeps only why."""
+
+        def work(connection: Connection) -> None:
+            with storing():
+                write(connection, done)
+
+        try:
+            self._write(work)
+        except Exception as error:
+            if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                raise
+            if len(done) > 1:
+                for one in done:
+                    self._write_some([one], write)
+            elif not done or not done[0].forsake(reason(error)):
+                raise
+            else:
+                self._write_some(done, write)
+
+    def _forget(self) -> None:
+        """What was gathered for a transaction that was not made."""
+        self._serializer.bodies.dropped()
+        self._endpoints.forget()
+
+    def beat(self) -> None:
+        """Show processes on other machines that this one still lives."""
+        living = update(schema.runs).where(schema.runs.c.number == self.run.number).values(updated=self.clock.now())
+        self._write(lambda connection: connection.execute(living), durable=False)
+
+    def manifest(self, manifest: dict[str, Any]) -> None:
+        """Write what the run says about itself."""
+        data = pack(self.secrets.clean(dumps(manifest)))
+        told = update(schema.runs).where(schema.runs.c.number == self.run.number).values(manifest=data)
+        self._write(lambda connection: connection.execute(told))
+
+    def end(self, status: str, counts: dict[str, Any]) -> None:
+        """Say how the run ended."""
+        self._write(lambda connection: end_run(connection, self.run.number, status, counts, self.clock.now()))
+
+    def recount(self) -> None:
+        """Bring the run's stored counts up to date."""
+        self._write(lambda connection: recount(connection, self.run.number))
+
+    # --- the plan ---
+
+    @property
+    def has_past(self) -> bool:
+        """Could an output that is wanted now be in the store already?"""
+        return not self.run.fresh or self.reuse == "all"
+
+    def passed(self, first: int, last: int, *, tapped: bool) -> Passed:
+        """What the plan says of these positions, where it is known. `tapped`: only an answer that a tap saw is one."""
+        judges = [each.id for each in self.evaluators if not each.after]
+        settled = Settled(self.run.number, self.arms, self.trials, tapped, judges)
+
+        def work() -> Passed:
+            with self.store.reading() as connection:
+                return settled.passed(connection, first, last)
+
+        return self.store.insist(work)
+
+    def plan(self, rows: list[ExampleRow], *, sure: bool = False) -> Planned:
+        """Write examples, in order, and the rows they owe; fills in each `occurrence`. Returns what was planned there before.
+
+        `sure`: they are the run's source's.
+        """
+        self.book()
+        if not self.run.fresh:
+            planned = self.store.insist(lambda: self._unchanged(rows))
+            if planned is not None:
+                return planned
+
+        def work(connection: Connection) -> Planned:
+            before: Planned = {}
+            for some in stretches(rows):
+                before |= self._plan.write(connection, some, sure=sure)
+            return before
+
+        return self._write(work, durable=False)
+
+    def _unchanged(self, rows: list[ExampleRow]) -> Planned | None:
+        planned: Planned = {}
+        with self.store.reading() as connection:
+            for some in stretches(rows):
+                found = self._plan.unchanged(connection, some)
+                if found is None:
+                    return None
+                planned |= found
+        return planned
+
+    def cut(self, positions: int, *, sure: bool = False) -> None:
+        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan.
+
+        `sure`: they were the run's source's, and what the plan points to answers them.
+        """
+        self.book()
+        if not self.run.fresh or sure:
+            self._write(lambda connection: self._plan.cut(connection, positions, sure=sure))
+
+    def lookup(self, keys: Sequence[bytes]) -> dict[bytes, StoredAnswer]:
+        """Stored outputs that answer these keys: this run's, or with `reuse="all"` the best of any run."""
+
+        def work() -> dict[bytes, StoredAnswer]:
+            with self.store.reading() as connection:
+                return look_up(connection, keys, self.run.number, anywhere=self.reuse == "all")
+
+        return self.store.insist(work) if keys and self.has_past else {}
+
+    def point(self, units: Sequence[WorkItem]) -> None:
+        """Let the plan rows of these units point to the outputs that answer them already."""
+        arms, run = self.arms, self.run.number
+        rows = [(unit.output, run, arms[unit.arm].number, unit.position, unit.trial) for unit in units if unit.output is not None]
+        if rows:
+            self._write(lambda connection: point(connection, rows), durable=False)
+
+    def stored_output(self, output: int) -> Example:
+        """What the system added to the example, of an earlier answer."""
+
+        def work() -> Example:
+            with self.store.reading() as connection:
+                value: Example = unpacked(connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {})
+                return value
+
+        return self.store.insist(work)
+
+    # --- finished work ---
+
+    def commit(self, outcomes: Sequence[Outcome]) -> None:
+        """Write a batch of outcomes in one transaction; when this returns they are durable and have their ids."""
+        now = self.clock.now()
+        self._write_some(outcomes, lambda connection, some: self._outcomes.commit(connection, some, now))
+
+    def unmatched(self, records: list[Forwarded]) -> None:
+        """Keep requests that nobody can be named for."""
+        self._write(lambda connection: self._write_late(connection, None, None, records))
+
+    def join_late(self, output: int, records: list[Forwarded], joined: dict[str, Any], tokens: int | None) -> None:
+        """Add requests that arrived after the row was closed, with the row's new `wire` and forwarded tokens."""
+
+        def work(connection: Connection) -> None:
+            self._write_late(connection, output, None, records)
+            values = {"wire": self._serializer.json(joined), "output_tokens": tokens, "source": joined.get("source")}
+            connection.execute(update(schema.outputs).where(schema.outputs.c.id == output).values(values))
+
+        self._write(work)
+
+    def join_late_to_setup(self, setup: int, records: list[Forwarded]) -> None:
+        """Add requests that arrived after the set-up was over."""
+        self._write(lambda connection: self._write_late(connection, None, setup, records))
+
+    def _write_late(self, connection: Connection, output: int | None, setup: int | None, records: list[Forwarded]) -> None:
+        self._outcomes.write_forwarded(connection, (output, 0, setup), records, self.bodies in ("all", "auto"))
+
+    # --- set-ups of groups ---
+
+    def begin_setup(self, setup: SetUp) -> None:
+        """Write down, durably, that a group is going to be set up; gives the set-up its id and the number of the attempt.
+
+        So an attempt that the process does not survive is counted, and the next one knows of it.
+        """
+        self._write(lambda connection: self._outcomes.begin_setup(connection, setup, self.clock.now()))
+
+    def end_setup(self, setup: SetUp) -> None:
+        """Write down, durably, what came of it."""
+        self._write_some([setup], lambda connection, _: self._outcomes.end_setup(connection, setup))

@@ -1,0 +1,248 @@
+"""Records of watches of live traffic: written batch by batch as they come, read back turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.errors import Stop, UnknownName
+from context_bench.core.records import Forwarded
+from context_bench.core.tokens import utf8_safe
+from context_bench.core.usage import forwarded_of, usage_of
+from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
+from context_bench.engine.store import schema
+from context_bench.engine.store.dialects import Unstorable, storing
+from context_bench.engine.store.prepared import write_bodies
+from context_bench.engine.store.reading import bodies_of
+from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
+from context_bench.wire.turns import Turn
+
+_TURN = frozenset(field.name for field in fields(Turn))
+_AT_ONCE = 200  # turns read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRecord:
+    """A watch as the store knows it. Times in seconds since the epoch.
+
+    `status`: running · done · interrupted (killed) · copying (a copy that is not whole yet).
+    """
+
+    number: int
+    name: str
+    status: str
+    created: float
+    updated: float
+    settings: dict[str, Any]
+    records: int = 0
+
+
+class WatchLog:
+    """Writes one watch. Every `write` is one transaction; when it returns, its records are safe from loss of power."""
+
+    def __init__(self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK) -> None:
+        self.number, self.name, self._settings = number, name, settings
+        self._store, self._clock, self._bodies = store, clock, Bodies()
+        self.dropped = 0  # records that could not be stored
+        self.counted = 0  # turns under way, as the store has it
+
+    def write(self, turns: list[Turn], under_way: int | None = None) -> None:
+        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`.
+
+        `under_way`: turns that have begun and are not kept even now, for whoever finds the watch killed.
+        """
+        try:
+            self._insist(turns, under_way)
+        except Exception as error:
+            if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                raise
+            for turn in turns:
+                self._write_one(turn, under_way)
+
+    def _write_one(self, turn: Turn, under_way: int | None) -> None:
+        bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
+        for record in (turn, bare):
+            try:
+                return self._insist([record], under_way)
+            except Exception as error:
+                if isinstance(error, Stop) and not isinstance(error, Unstorable):
+                    raise
+        self.dropped += 1
+        return None
+
+    def _insist(self, turns: list[Turn], under_way: int | None) -> None:
+        try:
+            self._store.insist(lambda: self._try(turns, under_way))
+        except BaseException:
+            self._bodies.dropped()
+            raise
+        self._bodies.committed()
+        self.counted = self.counted if under_way is None else under_way
+
+    def under_way(self, count: int) -> None:
+        """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss of power."""
+
+        def work() -> None:
+            with self._store.writing(durable=False) as connection:
+                connection.execute(self._updated(count))
+
+        self._store.insist(work)
+        self.counted = count
+
+    def _updated(self, under_way: int | None) -> Any:
+        values: dict[str, Any] = {"updated": self._clock.now()}
+        if under_way is not None:
+            values["settings"] = pack(dumps({**self._settings, "under_way": under_way}))
+        return update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+    def _try(self, turns: list[Turn], under_way: int | None) -> None:
+        w = schema.watched.c
+        self._bodies.dropped()  # of a try before
+        with self._store.writing() as connection:
+            first = select(w.number).where(w.watch == self.number, w.number == turns[0].number) if turns else None
+            if first is not None and connection.scalar(first) is not None:
+                return  # they are there: only the answer to the commit was lost
+            with storing():
+                for turn in turns:
+                    self._write(connection, turn)
+            write_bodies(connection, self._bodies)
+            connection.execute(self._updated(under_way))
+
+    def end(self, settings: dict[str, Any] | None = None) -> None:
+        """The watch is over. `settings`: what it says about itself now."""
+        values: dict[str, Any] = {"status": DONE, "owner": None, "updated": self._clock.now()}
+        if settings is not None:
+            values["settings"] = pack(dumps(settings | ({"dropped": self.dropped} if self.dropped else {})))
+        ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+        def work() -> None:
+            with self._store.writing() as connection:
+                connection.execute(ending)
+
+        self._store.insist(work)
+
+    def _write(self, connection: Connection, turn: Turn) -> None:
+        seen = [turn.front, *turn.calls]
+        bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
+        told = asdict(bare)
+        told["front"] = _told(told["front"]) if turn.front is not None else None
+        told["calls"] = [_told(call) for call in told["calls"]]
+        values = {"watch": self.number, "number": turn.number, "arm": turn.arm, "session": utf8_safe(turn.session), "turn": turn.turn}
+        connection.execute(schema.watched.insert().values(**values, record=pack(dumps(_told(told)))))
+        kept = [
+            {
+                "watch": self.number,
+                "number": turn.number,
+                "place": place,
+                "request": None if record.request is None else self._bodies.add(record.request),
+                "reply": None if record.reply is None else self._bodies.add(record.reply),
+            }
+            for place, record in enumerate(seen)
+            if record is not None and (record.request is not None or record.reply is not None)
+        ]
+        if kept:
+            connection.execute(schema.watched_bodies.insert(), kept)
+
+
+def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = None, clock: Clock = SYSTEM_CLOCK) -> WatchLog:
+    """Begin a watch. `settings`: what it says about itself, JSON-ready, no secrets. `name`: default from the time of day."""
+    from datetime import UTC, datetime
+
+    now = clock.now()
+    wanted = utf8_safe(name) if name else f"watch-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
+    with store.writing() as connection:
+        store.database.alone(connection)
+        taken = set(connection.scalars(select(schema.watches.c.name).where(schema.watches.c.name.startswith(wanted, autoescape=True))))
+        chosen = next(each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken)
+        values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
+        made = connection.execute(schema.watches.insert().values(**values, settings=pack(dumps(settings)))).inserted_primary_key
+    assert made is not None
+    return WatchLog(store, int(made[0]), chosen, settings, clock)
+
+
+def list_watches(store: Store) -> list[WatchRecord]:
+    """All watches, newest first."""
+    with store.reading() as connection:
+        counted = select(schema.watched.c.watch, func.count()).group_by(schema.watched.c.watch)
+        counts: dict[int, int] = {row[0]: row[1] for row in connection.execute(counted)}
+        found = connection.execute(select(schema.watches).order_by(*newest_first(schema.watches))).all()
+        return [_record(row, counts.get(row.number, 0)) for row in found]
+
+
+def old_watches(store: Store, before: float) -> dict[int, str]:
+    """Number → name of the watches that are over and were not touched since."""
+    return {watch.number: watch.name for watch in list_watches(store) if watch.updated < before and watch.status != RUNNING}
+
+
+def remove_watches(connection: Connection, numbers: list[int]) -> None:
+    """Remove watches and their records; bodies stay."""
+    for column in (schema.watched_bodies.c.watch, schema.watched.c.watch, schema.watches.c.number):
+        connection.execute(delete(column.table).where(column.in_(numbers)))
+
+
+def watch_of(store: Store, name: str) -> WatchRecord:
+    """The watch of this name, or the newest for `last`. Raises `UnknownName`."""
+    known = [watch for watch in list_watches(store) if watch.status != COPYING]  # half a watch is none
+    found = next((watch for watch in known if name in ("last", watch.name)), None)
+    if found is None:
+        raise UnknownName("watch", name, [watch.name for watch in known[:20]])
+    return found
+
+
+def watched(store: Store, name: str, *, bodies: bool = False) -> Iterator[Turn]:
+    """The records of a watch in order; with `bodies`, what the recording policy kept of requests and replies is filled in."""
+    number, after = watch_of(store, name).number, 0
+    w = schema.watched.c
+    while True:
+        with store.reading() as connection:
+            query = select(w.number, w.record).where(w.watch == number, w.number > after).order_by(w.number).limit(_AT_ONCE)
+            found = connection.execute(query).all()
+            turns = [_turn(unpacked(row.record)) for row in found]
+            if bodies and turns:
+                _fill(connection, number, turns)
+        yield from turns
+        if not turns:
+            return
+        after = turns[-1].number
+
+
+def _fill(connection: Connection, watch: int, turns: list[Turn]) -> None:
+    b = schema.watched_bodies.c
+    span = b.number.between(turns[0].number, turns[-1].number)
+    kept = connection.execute(select(b.number, b.place, b.request, b.reply).where(b.watch == watch, span)).all()
+    known = bodies_of(connection, {key for row in kept for key in (row.request, row.reply) if key is not None})
+    by_number = {turn.number: turn for turn in turns}
+    for row in kept:
+        turn = by_number[row.number]
+        record = turn.calls[row.place - 1] if row.place else turn.front
+        if record is not None:
+            record.request, record.reply = known.get(row.request), known.get(row.reply)
+
+
+def _record(row: Row[Any], records: int) -> WatchRecord:
+    status = INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    return WatchRecord(row.number, row.name, status, row.created, row.updated, unpacked(row.settings, {}), records)
+
+
+def _bare(record: Forwarded | None) -> Any:
+    return None if record is None else replace(record, request=None, reply=None)
+
+
+def _told(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, {}, [], "")}
+
+
+def _turn(values: dict[str, Any]) -> Turn:
+    kept = {name: value for name, value in values.items() if name in _TURN}
+    kept["usage"] = usage_of(kept.get("usage"))
+    kept["front"] = _forwarded(kept["front"]) if kept.get("front") else None
+    kept["calls"] = [_forwarded(call) for call in kept.get("calls", [])]
+    return Turn(**kept)
+
+
+def _forwarded(values: dict[str, Any]) -> Forwarded:
+    return forwarded_of({**dict.fromkeys(("id", "wire", "method", "path"), ""), "mark": None, **values})

@@ -1,0 +1,250 @@
+"""Control a tap over HTTP: begin and end windows, collect records. Records as JSON, and as lines of a file for its owner alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from context_bench.core.addresses import fault_of, is_loopback, shown
+from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
+from context_bench.core.ledger import Mark
+from context_bench.core.records import Forwarded, Usage
+from context_bench.core.usage import forwarded_of
+from context_bench.wire.apis.shared import dump, load_json
+
+
+def as_json(record: Forwarded) -> dict[str, Any]:
+    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.usage.forwarded_of` reads it back."""
+    values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}
+    if record.usage is not None:
+        values["usage"] = {one.name: getattr(record.usage, one.name) for one in fields(Usage)}
+    return values
+
+
+@contextlib.contextmanager
+def record_file(path: Path) -> Iterator[Callable[[Forwarded], None]]:
+    """A sink that appends each record as one line of JSON to a file that only its owner may read (mode 0600). Raises `StoreUnusable`."""
+    try:
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+        os.fchmod(file, 0o600)
+        size = os.fstat(file).st_size
+        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    except OSError as error:
+        raise StoreUnusable(f"records cannot be written to {path}: {error.strerror or error}") from None
+
+    def write(record: Forwarded) -> None:
+        nonlocal torn
+        line = dump(as_json(record)) + b"\n"
+        if torn:  # an earlier writer was killed within a line: that line is lost, this one must not be
+            line = b"\n" + line
+        torn = os.write(file, line) != len(line)
+
+    try:
+        yield write
+    finally:
+        os.close(file)
+
+
+PREFIX = "/_context_bench/"
+HEADER = "x-context-bench-control"
+
+
+class Controlled(Protocol):
+    """Protocol of the controlled tap, which keeps apart what each owner asks for."""
+
+    def status(self) -> dict[str, Any]:
+        """What it is and has seen."""
+
+    def welcome(self, owner: str) -> None:
+        """There is a new owner."""
+
+    async def begin_for(self, conversation: str, owner: str, marker: str | None) -> Mark:
+        """Open a window."""
+
+    async def end(self, mark: Mark) -> list[Forwarded]:
+        """Close it and give what came in it."""
+
+    async def late_of(self, owner: str) -> list[Forwarded]:
+        """What came after the end of the owner's windows."""
+
+    async def unmatched_of(self, owner: str) -> list[Forwarded]:
+        """What came in nobody's, since the owner last asked."""
+
+
+class TapControl:
+    """Answers the control API for one tap."""
+
+    def __init__(self, tap: Controlled) -> None:
+        self._tap = tap
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Do what is asked, or say why not."""
+        refusal = _refusal(request)
+        if refusal:
+            return _said(refusal, 403)
+        try:
+            wanted = load_json(await request.read()) if request.body_exists else {}
+            found = await self._do(f"{request.method} {request.path.removeprefix(PREFIX)}", wanted if isinstance(wanted, Mapping) else {})
+        except ContextBenchError as error:
+            return _said(str(error), 409)
+        except ValueError:
+            return _said("the body is not JSON", 400)
+        except KeyError as error:
+            return _said(f"the body has no {error}", 400)
+        return _said("no such control", 404) if found is None else web.Response(body=dump(found), content_type="application/json")
+
+    async def _do(self, what: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        tap, owner = self._tap, str(given.get("owner") or "control")
+        if what == "GET status":
+            return tap.status()
+        if what == "POST hello":
+            tap.welcome(owner)
+            return tap.status()
+        if what == "POST begin":
+            mark = await tap.begin_for(str(given["conversation"]), owner, given.get("marker"))
+            return {"mode": mark.mode, "token": mark.token}
+        if what == "POST end":
+            return _records(await tap.end(Mark(str(given["mode"]), str(given["token"]))))
+        if what == "POST late":
+            return _records(await tap.late_of(owner))
+        if what == "POST unmatched":
+            return _records(await tap.unmatched_of(owner))
+        return None
+
+
+def _refusal(request: web.BaseRequest) -> str | None:
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    if not peer or not is_loopback(str(peer[0])) or not is_loopback(_name(request.headers.get("Host", ""))):
+        return "the tap is controlled from its own machine only, by a loopback name"
+    if "Origin" in request.headers or request.headers.get(HEADER) != "1":
+        return f"the tap is not controlled by web pages; programs send the header {HEADER}: 1"
+    return None
+
+
+def _name(host: str) -> str:
+    return host[: host.rindex("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+
+
+def _said(text: str, status: int) -> web.Response:
+    return web.json_response({"error": {"message": f"context-bench tap: {text}", "type": "control"}}, status=status)
+
+
+def _records(records: list[Forwarded]) -> dict[str, Any]:
+    return {"records": [as_json(record) for record in records]}
+
+
+class RemoteTap:
+    """A tap that runs elsewhere (`context-bench tap`), as a `core.protocols.Recorder`.
+
+    `url`: what `context-bench tap` printed; a path such as `/v1` after it does no harm. `marker` overrides the tap's own. Use it as
+    `async with`, which also learns the tap's settings (`about`) and raises `PreflightFailed` when nobody answers there; without it the
+    first call does. Raises `Unreachable` when nobody answers any more, `BadInput` when it is no tap or refuses. Conversations of two
+    `RemoteTap`s never share a token.
+    """
+
+    def __init__(self, url: str, *, marker: str | None = None, timeout: float = 30.0) -> None:
+        given = url.strip() if "://" in url else f"http://{url.strip()}"
+        fault = fault_of(given) or (None if given.lower().startswith("http://") else "taps speak http://")
+        if fault is not None:
+            raise BadInput(f"{shown(url)!r} is not the URL of a tap: {fault}; expected http://127.0.0.1:PORT")
+        origin = URL(given)
+        self.url = str(origin.origin())
+        self.marker = marker or "key"
+        self.about: dict[str, Any] = {}
+        self._chosen = marker
+        self._owner = secrets.token_hex(8)
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.connect()
+        except Unreachable as error:
+            await self.aclose()
+            raise PreflightFailed(str(error)) from error
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """On its way to another process: the same owner, so that all of them ask for the same conversations; connections stay."""
+        return {**self.__dict__, "_sessions": {}}
+
+    async def connect(self) -> dict[str, Any]:
+        """Make sure a tap is there and learn what it is: `upstream`, `marker`, `record`, counts."""
+        about = await self._ask("POST", "hello")
+        if about.get("tap") != 1:
+            raise BadInput(f"{self.url} answers, but is not a tap of this version of context-bench")
+        self.about, self.marker = about, self._chosen or str(about["marker"])
+        return about
+
+    async def status(self) -> dict[str, Any]:
+        """The tap's settings and counts, now."""
+        return await self._ask("GET", "status")
+
+    async def begin(self, conversation: str) -> Mark:
+        if not self.about:
+            await self.connect()
+        given = await self._ask("POST", "begin", conversation=conversation, marker=self._chosen)
+        return Mark(str(given["mode"]), str(given["token"]))
+
+    async def end(self, mark: Mark) -> list[Forwarded]:
+        return self._read(await self._ask("POST", "end", mode=mark.mode, token=mark.token))
+
+    async def late(self) -> list[Forwarded]:
+        return self._read(await self._ask("POST", "late"))
+
+    async def unmatched(self) -> list[Forwarded]:
+        return self._read(await self._ask("POST", "unmatched"))
+
+    async def aclose(self) -> None:
+        """Close the connections of this loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    def _read(self, given: Mapping[str, Any]) -> list[Forwarded]:
+        return [forwarded_of(values) for values in given["records"]]
+
+    async def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        if loop not in self._sessions:
+            self._sessions[loop] = aiohttp.ClientSession(timeout=self._timeout, headers={HEADER: "1"}, cookie_jar=aiohttp.DummyCookieJar())
+        data = dump({"owner": self._owner, **body}) if method == "POST" else None
+        try:
+            async with self._sessions[loop].request(method, f"{self.url}{PREFIX}{what}", data=data) as reply:
+                raw = await reply.read()
+                status = reply.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(
+                f"no tap answers at {self.url} ({type(error).__name__}); start one: context-bench tap --port PORT --upstream URL"
+            ) from None
+        return _told(raw, status, self.url)
+
+
+def _told(raw: bytes, status: int, url: str) -> dict[str, Any]:
+    try:
+        found = load_json(raw)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(f"{url} answers, but is not a tap (HTTP {status})")
+    if status != 200:
+        error = found.get("error")
+        raise BadInput(str(error.get("message")) if isinstance(error, dict) else f"{url} answers, but is not a tap (HTTP {status})")
+    return found

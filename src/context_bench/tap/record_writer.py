@@ -1,0 +1,339 @@
+"""Turn finished exchanges into records, and buffer the records until a client collects them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import pickle
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from context_bench.core.records import Forwarded
+from context_bench.llm.apart import LARGE, Apart, Lost
+from context_bench.llm.coding import unpacks_to_more
+from context_bench.tap.forwarded import Body, Exchange, RecordWriter, header
+from context_bench.tap.matching import Headers, Window
+from context_bench.tap.pairing import words
+from context_bench.wire.request import WireRequest
+
+
+class Row(NamedTuple):
+    """A packed record on a shelf: when it was finished and when it had arrived, both counted from 1, and who may ask for it."""
+
+    number: int
+    arrived: int
+    data: bytes
+    owner: str = ""
+
+    @property
+    def record(self) -> Forwarded:
+        """The record again."""
+        found: Forwarded = pickle.loads(zlib.decompress(self.data))  # our own bytes: packed here or in the process that reads for us
+        return found
+
+
+class RecordBuffer:
+    """Buffers finished records, packed, until a client collects them: all, late ones by owner, unmatched ones.
+
+    Of each kind there is room for `most` and for `most_bytes` of packed ones; the oldest go first, and `forgotten` says how many.
+    `remember`: keep all of them, for whoever has the tap itself in hand.
+    """
+
+    def __init__(self, most: int = 10_000, most_bytes: int = 12_000_000, *, remember: bool = True) -> None:
+        self._all, self._nobodys, self._late = (_Bounded(most, most_bytes) for _ in range(3))
+        self._given: dict[str, tuple[int, int]] = {"": (0, 0)}  # by owner: the last number it has had, the last arrival before it came
+        self._remember, self._number = remember, 0
+
+    @property
+    def all(self) -> list[Forwarded]:
+        """All records still here, oldest first."""
+        return [row.record for row in self._all.rows]
+
+    @property
+    def forgotten(self) -> int:
+        """The number of records for which there was no more room."""
+        return self._all.forgotten if self._remember else self._nobodys.forgotten + self._late.forgotten
+
+    def welcome(self, owner: str, arrived: int) -> None:
+        """A new owner is told of unmatched requests from now on, not of the `arrived` ones before it."""
+        self._given.setdefault(owner, (self._number, arrived))
+
+    def keeps(self, window: Window | None) -> bool:
+        """True if `put` will keep a record of this window, as far as can be said now. May be called in any thread."""
+        return self._remember or window is None
+
+    def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
+        """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out as late."""
+        self._number += 1
+        if self._remember or window is None:
+            row = Row(self._number, arrived, packed or packed_record(record))
+            if self._remember:
+                self._all.add(row)
+            if window is None:
+                self._nobodys.add(row)
+        if window is not None and (record.late or window.collected):
+            self.put_late(record, window.owner)
+
+    def put_late(self, record: Forwarded, owner: str) -> None:
+        """Keep a record until `owner` asks for what came late."""
+        self._late.add(Row(self._number, 0, packed_record(record), owner))
+
+    def take_late(self, owner: str) -> list[Forwarded]:
+        """Late records of `owner`, each once."""
+        return [row.record for row in self._late.take(owner)]
+
+    def take_unmatched(self, owner: str) -> list[Forwarded]:
+        """Unmatched records since `owner` last asked."""
+        had, before = self._given.get(owner, (self._number, 0))
+        self._given[owner] = (self._number, before)
+        return [row.record for row in self._nobodys.rows if row.number > had and row.arrived > before]
+
+
+class _Bounded:
+    """The newest records, so many and so large."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.rows: deque[Row] = deque()
+        self.forgotten = 0
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        self._bytes += _held(row)
+        while len(self.rows) > 1 and (len(self.rows) > self._most or self._bytes > self._most_bytes):
+            self._bytes -= _held(self.rows.popleft())
+            self.forgotten += 1
+
+    def take(self, owner: str) -> list[Row]:
+        """The rows of `owner`, which are no longer here."""
+        found = [row for row in self.rows if row.owner == owner]
+        if found:
+            self.rows = deque(row for row in self.rows if row.owner != owner)
+            self._bytes -= sum(map(_held, found))
+        return found
+
+
+def packed_record(record: Forwarded) -> bytes:
+    """A record in fewer bytes; `Row.record` reads them."""
+    return zlib.compress(pickle.dumps(record, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def _held(row: Row) -> int:
+    return 200 + len(row.data)
+
+
+Sink = Callable[[Forwarded], None]
+_AT_ONCE = 8
+#: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
+_LARGE, _LITTLE = LARGE, 1024
+_log = logging.getLogger("context_bench.tap")
+
+
+class Witness(Protocol):
+    """Is shown the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two taps."""
+
+    def arrived(self, exchange: Exchange) -> None:
+        """A request has begun to come in."""
+
+    def finished(self, exchange: Exchange) -> None:
+        """It is over and read: `record`, `request` and `digest` are there; bodies go when this returns."""
+
+    def reading(self, large: Sequence[Exchange]) -> None:
+        """These are large and are being read now: what follows them waits. None: they have been read."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What was read of an exchange: its record, that packed if it is kept, and what a witness is shown."""
+
+    record: Forwarded
+    packed: bytes | None = None
+    request: WireRequest | None = None
+    words: frozenset[str] | None = None
+    digest: bytes = b""
+    meaning: bytes = b""
+    whole: bytes = b""
+    failure: str | None = None  # why it was not read, where reading itself failed
+
+
+class Work:
+    """Reads exchanges. `shown`: a witness is shown more than the records."""
+
+    def __init__(self, scribe: RecordWriter, *, shown: bool) -> None:
+        self._scribe, self._shown = scribe, shown
+
+    def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
+        """What is read of each; with each, whether its record is kept."""
+        return [self._safely(exchange, keep) for exchange, keep in batch]
+
+    def _safely(self, exchange: Exchange, keep: bool) -> Done:
+        try:
+            done = self._one(exchange)
+            done.packed = packed_record(done.record) if keep else None
+            return done
+        except BaseException as error:  # a panic of a library written in Rust is no `Exception`
+            return _not_read(self._scribe, exchange, error)
+
+    def _one(self, exchange: Exchange) -> Done:
+        if not self._shown:
+            return Done(self._scribe.write(exchange))
+        if exchange.body.whole:
+            exchange.digest = hashlib.sha256(exchange.body.data).digest()
+        done = Done(self._scribe.write(exchange))
+        done.digest, done.meaning, done.whole = exchange.digest, exchange.meaning, exchange.whole
+        if exchange.apart and exchange.request is not None:  # it is read again where it is compared
+            done.words = frozenset(words(exchange.request))
+        else:
+            done.request = exchange.request
+        return done
+
+
+def _not_read(scribe: RecordWriter, exchange: Exchange, error: BaseException) -> Done:
+    """The sizes and times of an exchange whose reading failed."""
+    how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
+    too_large = isinstance(error, Lost) and error.too_large
+    return Done(scribe.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how)
+
+
+def _large(exchange: Exchange) -> bool:
+    """True if reading an exchange could delay others."""
+    if exchange.held > _LARGE:
+        return True
+    return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
+
+
+def _unpacks(headers: Headers, body: Body) -> bool:
+    if body.size < _LITTLE or not body.whole or not (encoding := header(headers, "content-encoding")):
+        return False
+    return unpacks_to_more(body.data, encoding, _LARGE)
+
+
+class ExchangeReader:
+    """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever some are done.
+
+    `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself happens on one loop.
+    """
+
+    def __init__(
+        self, scribe: RecordWriter, shelf: RecordBuffer, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None
+    ) -> None:
+        self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
+        self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
+        self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0)
+        self._unread: deque[Exchange] = deque()
+        self._reading: asyncio.Task[None] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def open(self) -> None:
+        """Start the thread; large bodies are read in a process, which starts with the first of them."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-tap")
+
+    def close(self) -> None:
+        """End the thread, and the process if there is one."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+        self._apart.close()
+
+    @property
+    def idle(self) -> bool:
+        """Is everything read that was added?"""
+        return not self._unread and self._reading is None
+
+    def add(self, exchange: Exchange) -> None:
+        """Have an exchange read that is over; nobody waits for it here."""
+        self._unread.append(exchange)
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        """Read all that waits for it, a few at a time: going to the other thread costs more than reading a small one."""
+        try:
+            while self._unread:
+                batch = [self._unread.popleft() for _ in range(min(len(self._unread), _AT_ONCE))]
+                for exchange, done in zip(batch, await self._written(batch), strict=True):
+                    self._hand_on(exchange, done)
+                self._changed()
+        finally:
+            self._reading = None
+            self._changed()
+
+    async def _written(self, batch: list[Exchange]) -> list[Done]:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._pool, self._write, batch, loop)
+        except Exception as error:  # no thread to be had, say
+            return [_not_read(self._scribe, exchange, error) for exchange in batch]
+        finally:
+            self._at_large([])
+
+    def _at_large(self, exchanges: Sequence[Exchange]) -> None:
+        """The witness may not want to have answers wait for what takes long."""
+        if self._witness is not None:
+            self._witness.reading(exchanges)
+
+    def _hand_on(self, exchange: Exchange, done: Done) -> None:
+        exchange.record = done.record
+        if done.failure is not None:
+            self._failed("read_errors", f"a request was relayed, but it could not be read: {done.failure}")
+        if self._witness is not None:
+            self._show(self._witness, exchange)
+        exchange.request, exchange.words, exchange.whole = None, None, b""
+        exchange.body.let_go()
+        exchange.reply.let_go()
+        self._deliver(done.record, exchange, done.packed)
+
+    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[Done]:
+        """In the other thread: the records, and what the shelf keeps of each."""
+        kept = [self._shelf.keeps(exchange.window) for exchange in batch]
+        large = [_large(exchange) for exchange in batch]
+        if any(large):
+            loop.call_soon_threadsafe(self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large])
+        if not self._apart.away(large=any(large)):
+            done: list[Done] = self._apart.do("all", list(zip(batch, kept, strict=True)))
+        else:
+            done = [self._done(*one) for one in zip(batch, kept, large, strict=True)]
+        for exchange, one in zip(batch, done, strict=True):
+            exchange.request, exchange.words, exchange.digest = one.request, one.words, one.digest
+            exchange.meaning, exchange.whole = one.meaning, one.whole
+        return done
+
+    def _done(self, exchange: Exchange, keep: bool, large: bool) -> Done:
+        """Have the process read one exchange; if it fails, record sizes and times only."""
+        exchange.apart = large
+        try:
+            found: list[Done] = self._apart.do("all", [(exchange.alone(), keep)])
+            return found[0]
+        except Exception as error:
+            return _not_read(self._scribe, exchange, error)
+
+    def _show(self, witness: Witness, exchange: Exchange) -> None:
+        try:
+            witness.finished(exchange)
+        except Exception as error:  # as for sinks
+            self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
+
+    def _deliver(self, record: Forwarded, exchange: Exchange, packed: bytes | None) -> None:
+        window = exchange.window
+        self.counts["requests"] += 1
+        self.counts["unmatched" if window is None else "late" if record.late else "matched"] += 1
+        try:
+            self._shelf.put(record, window, exchange.number, packed)
+        except Exception as error:  # packing fails for a record that is nested too deeply, say
+            self._failed("sink_errors", f"a record of the tap cannot be kept: {type(error).__name__}")
+        if self._sink is None:
+            return
+        try:
+            self._sink(record)
+        except Exception as error:  # the relay must outlive whoever listens to it
+            self._failed("sink_errors", f"the tap's records cannot be handed on: {type(error).__name__}: {error}")
+
+    def _failed(self, count: str, what: str) -> None:
+        self.counts[count] += 1
+        if self.counts[count] == 1:
+            _log.error("%s", what)

@@ -1,0 +1,461 @@
+"""The tap: a server in front of a provider that relays everything untouched and records it; also in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Collection, Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from context_bench.core.addresses import is_loopback, listening_port
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.errors import BadInput
+from context_bench.core.ledger import Mark
+from context_bench.core.records import Forwarded
+from context_bench.core.secrets import secrets_in_url
+from context_bench.llm.delivery import SERVER_LOG
+from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
+from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
+from context_bench.tap.control_api import PREFIX, TapControl, record_file
+from context_bench.tap.forwarded import SOCKET, SPOKEN, Exchange, RecordWriter, Room
+from context_bench.tap.interception import AccessCheck, Socket, TapRelay
+from context_bench.tap.matching import Headers, Window, Windows, find_marks
+from context_bench.tap.record_writer import ExchangeReader, RecordBuffer, Sink, Witness
+from context_bench.tap.websocket import Talk, is_upgrade
+from context_bench.wire.apis.read import wire_of
+
+
+class Startable(Protocol):
+    """What is served: a tap."""
+
+    async def start(self) -> object:
+        """Serve on the running loop."""
+
+    async def stop(self) -> None:
+        """Serve no more."""
+
+
+class TapThread(threading.Thread):
+    """Runs a tap on an event loop of its own."""
+
+    def __init__(self, tap: Startable) -> None:
+        super().__init__(name="context-bench-tap", daemon=True)
+        self._tap = tap
+        self._ready = threading.Event()
+        self._fault: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it serves; raises what went wrong."""
+        super().start()
+        self._ready.wait()
+        if self._fault is not None:
+            self.join()
+            raise self._fault
+
+    def finish(self) -> None:
+        """Stop the tap and wait for it."""
+        if self._loop is not None and self._over is not None:
+            self._loop.call_soon_threadsafe(self._over.set)
+        self.join()
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            await self._tap.start()
+        except BaseException as error:
+            self._fault = error
+            return
+        finally:
+            self._ready.set()
+        await self._over.wait()
+        await self._tap.stop()
+
+
+T = TypeVar("T")
+
+#: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
+PATIENCE = 2.0
+#: How long the end of an answer waits at most for its record to be kept, where a witness wants that.
+HELD_SECONDS = 2.0
+
+
+class Tap:
+    """A relay on loopback that stands where the provider would stand and records what really arrives there.
+
+    `upstream`: base URL (with or without `/v1`), or `echo`, `embedded`, `scripted:FILE`. `marker`: how calls are recognised, `key`,
+    `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is put in the place of every key of
+    requests that carry our mark or fall into a window; nobody else gets it. `sink` is told of every finished record, on the tap's own
+    loop. `names`: host names besides loopback ones under which it may be asked. `witness`: see `Witness`.
+    `remember`: whether `records` keeps what came.
+
+    Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be awaited on any loop.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        marker: str = "key",
+        record: str = "full",
+        upstream_key: str | None = None,
+        sink: Sink | None = None,
+        counter_model: str | None = None,
+        names: Collection[str] = (),
+        witness: Witness | None = None,
+        remember: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.marker, self.policy = marker, record
+        self._upstream, self._host, self._key = upstream, host, upstream_key
+        self._port = listening_port(port, "the tap's port")
+        self._clock, self._witness = clock, witness
+        self._windows = Windows(marker, clock=clock)
+        self._scribe = RecordWriter(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
+        self._gate = AccessCheck(host, names)
+        self._control = TapControl(self)
+        self._shelf = RecordBuffer(remember=remember)
+        self._open: dict[str, Exchange] = {}
+        self._room = Room()
+        self._name, self._arrived = secrets.token_hex(8), 0
+        self._changed = asyncio.Event()
+        self._reader = ExchangeReader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: TapThread | None = None
+        self._closing = contextlib.AsyncExitStack()
+        self._relay: TapRelay | None = None
+
+    # Life
+
+    @property
+    def url(self) -> str:
+        """`http://HOST:PORT`, without `/v1`: the base URL to give to the proxy under test (most want `/v1` after it)."""
+        if self._loop is None:
+            raise BadInput("the tap has not been started: use `with Tap(...) as tap` or `async with`")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
+        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+
+    async def start(self) -> Self:
+        """Bind the port and serve on the running loop. Raises `BadInput` when the port or the upstream cannot be used."""
+        raise_descriptor_limit()
+        async with contextlib.AsyncExitStack() as opened:
+            upstream = upstream_of(self._upstream)
+            if not isinstance(upstream, str):
+                upstream = (await opened.enter_async_context(ModelServer(upstream))).url
+            self._relay = TapRelay(upstream, key=self._key, clock=self._clock)
+            await self._relay.open()
+            opened.push_async_callback(self._relay.close)
+            self._reader.open()
+            opened.callback(self._reader.close)
+            opened.push_async_callback(self.settle)
+            await self._listen(opened)
+            opened.callback(setattr, self._relay, "stopping", True)
+            self._refuse_itself(upstream)
+            self._closing = opened.pop_all()
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def _listen(self, opened: contextlib.AsyncExitStack) -> None:
+        server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            max_line_size=LINE_LIMIT,
+            max_field_size=LINE_LIMIT,
+            max_headers=MOST_HEADERS,
+            logger=SERVER_LOG,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=0.5)
+        await runner.setup()
+        opened.push_async_callback(runner.cleanup)
+        try:
+            await web.TCPSite(runner, self._host, self._port, backlog=4096).start()
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadInput(f"the tap cannot listen on {self._host}:{self._port} ({reason}); choose another port") from None
+        self._port = runner.addresses[0][1]
+
+    def _refuse_itself(self, upstream: str) -> None:
+        parts = urlsplit(upstream)
+        if parts.port == self._port and is_loopback(parts.hostname or "") and is_loopback(self._host):
+            raise BadInput(f"the upstream {upstream} is the tap's own address; give the provider's URL")
+
+    async def stop(self) -> None:
+        """Close the port; what is under way is broken off and recorded."""
+        closing, self._closing = self._closing, contextlib.AsyncExitStack()
+        await closing.aclose()
+        self._loop = None
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        self._thread = TapThread(self)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._thread is not None
+        self._thread.finish()
+        self._thread = None
+
+    # What came
+
+    @property
+    def records(self) -> list[Forwarded]:
+        """The finished records, oldest first: the last 10,000, or as many as pack into 12 MB.
+
+        With `with`, waits shortly for those on their way.
+        """
+        if self._thread is not None and self._loop is not None and threading.current_thread() is not self._thread:
+            return asyncio.run_coroutine_threadsafe(self._settled(), self._loop).result()
+        return self._shelf.all
+
+    async def _settled(self) -> list[Forwarded]:
+        await self.settle(0.5)
+        return self._shelf.all
+
+    async def begin(self, conversation: str) -> Mark:
+        return await self._here(self.begin_for(conversation))
+
+    async def end(self, mark: Mark) -> list[Forwarded]:
+        return await self._here(self._end(mark))
+
+    async def seen(self, mark: Mark) -> list[Forwarded]:
+        """What has been answered in the mark's window so far, in order; the window stays open, and `end` gives all of it again."""
+        return await self._here(self._seen(mark))
+
+    async def late(self) -> list[Forwarded]:
+        return await self._here(self.late_of(""))
+
+    async def unmatched(self) -> list[Forwarded]:
+        return await self._here(self.unmatched_of(""))
+
+    def status(self) -> dict[str, Any]:
+        """What this tap is and has seen so far: numbers and settings, no secrets."""
+        upstream = self._upstream if "://" not in self._upstream else self._upstream.split("?")[0]
+        return {
+            "tap": 1,
+            "upstream": upstream,
+            "marker": self.marker,
+            "record": self.policy,
+            **self._reader.counts,
+            "open": len(self._open),
+            "windows": self._windows.open,
+            "forgotten": self._shelf.forgotten,
+        }
+
+    async def settle(self, patience: float = 0.0) -> None:
+        """Wait until every request that is answered is recorded, and up to `patience` seconds for those still under way."""
+        await self._until(lambda: not self._open, patience)
+        await self._until(lambda: not any(exchange.ending for exchange in self._open.values()), PATIENCE)
+        await self._until(lambda: self._reader.idle, None)
+
+    async def _here(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` on the tap's loop, whichever loop asks."""
+        if self._loop is None:
+            work.close()
+            raise BadInput("the tap is not running")
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    # The Recorder, on the tap's own loop, for this process (owner "") and for others behind the control API
+
+    async def begin_for(self, conversation: str, owner: str = "", marker: str | None = None) -> Mark:
+        """Open a window for `owner`; an earlier one of this conversation that was never ended comes out as late."""
+        mark, abandoned = self._windows.begin(conversation, owner=owner, marker=marker)
+        self.welcome(owner)
+        if abandoned is not None:  # nobody will ask for it any more
+            for record in self._collect(abandoned):
+                self._shelf.put_late(record, owner)
+        return mark
+
+    def welcome(self, owner: str) -> None:
+        """A new owner: what came before it is not its own."""
+        self._shelf.welcome(owner, self._arrived)
+
+    def _collect(self, window: Window) -> list[Forwarded]:
+        window.collected = True
+        arrived, window.arrivals = window.arrivals, []
+        return [exchange.record for exchange in arrived if exchange.record]
+
+    async def _end(self, mark: Mark) -> list[Forwarded]:
+        window = self._windows.close(mark)
+        await self._until(lambda: all(exchange.record for exchange in window.arrivals if exchange.ended), None)
+        await self._until(lambda: all(exchange.record for exchange in window.arrivals), PATIENCE)
+        return self._collect(window)
+
+    async def _seen(self, mark: Mark) -> list[Forwarded]:
+        arrivals = self._windows.arrivals(mark)
+        await self._until(lambda: all(exchange.record for exchange in arrivals if exchange.ended), PATIENCE)
+        return [exchange.record for exchange in arrivals if exchange.record]
+
+    async def late_of(self, owner: str) -> list[Forwarded]:
+        """`late` for this owner."""
+        await self.settle()
+        return self._shelf.take_late(owner)
+
+    async def unmatched_of(self, owner: str) -> list[Forwarded]:
+        """`unmatched` for this owner."""
+        await self.settle()
+        return self._shelf.take_unmatched(owner)
+
+    async def _until(self, done: Callable[[], bool], patience: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while not done():
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    # One request
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        refusal = self._gate.refusal(request)
+        if refusal is not None:
+            self._reader.counts["refused"] += 1
+            return web.json_response({"error": {"message": f"context-bench tap: {refusal}", "type": "refused"}}, status=403)
+        if request.path.startswith(PREFIX):
+            return await self._control.answer(request)
+        assert self._relay is not None
+        exchange = self._arrive(request.method, request.raw_path, raw_headers(request))
+        if is_upgrade(request):
+            return await self._socket(self._relay, request, exchange)
+        try:
+            answer = await self._relay.relay(request, exchange, lambda: self._kept(exchange))
+            if not answer.prepared:  # one of the tap's own
+                await self._kept(exchange)
+            return answer
+        finally:
+            self._leave(exchange)
+
+    async def _socket(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        """A WebSocket: opening it is one exchange, each request said over it another."""
+        try:
+            opened = await relay.open_socket(request, exchange)
+        finally:
+            self._leave(exchange)
+        if not isinstance(opened, Socket):
+            return opened
+        spoken = wire_of("POST", exchange.target) == SPOKEN
+        headers = opened.headers
+
+        def begin(body: bytes) -> Exchange:
+            return self._arrive(SOCKET, exchange.target, headers, body)
+
+        talk = Talk(begin, self._leave, self._clock, self._kept)
+        why = "the client went away"
+        try:
+            why = await (opened.carry(talk) if spoken else opened.carry(None))
+        finally:
+            talk.over("the tap was stopped" if relay.stopping else why)
+        return opened.client
+
+    def _arrive(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Exchange:
+        match = self._windows.match(find_marks(headers, target))
+        self._arrived += 1
+        exchange = Exchange(
+            self._arrived,
+            f"{self._name}-{self._arrived}",
+            method,
+            target,
+            headers,
+            match,
+            self._clock.now(),
+            self._clock.monotonic(),
+        )
+        exchange.body.room = exchange.reply.room = self._room
+        if body:
+            exchange.body.add(exchange.arrived, body)
+        self._open[exchange.id] = exchange
+        if self._witness is not None:
+            self._witness.arrived(exchange)
+        if match.window is not None and not match.late:
+            match.window.arrivals.append(exchange)
+        return exchange
+
+    def _leave(self, exchange: Exchange) -> None:
+        """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
+        if self._open.pop(exchange.id, None) is not None:
+            exchange.ended = exchange.answered or self._clock.monotonic()
+            self._reader.add(exchange)
+
+    def close_answered(self, exchange: Exchange) -> None:
+        """Have an exchange recorded whose answer is whole, though its connection is still open."""
+        if exchange.answered:
+            self._leave(exchange)
+
+    async def _kept(self, exchange: Exchange) -> None:
+        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""
+        if exchange.kept is None:
+            return
+        self._leave(exchange)
+        with contextlib.suppress(TimeoutError):  # a store that is slow, or does not write at all, keeps no answer from its client
+            async with asyncio.timeout(HELD_SECONDS):
+                await exchange.kept.wait()
+
+
+def _known(upstream: str, key: str | None) -> list[str]:
+    """The secrets that the tap itself holds."""
+    return [*([key] if key else []), *secrets_in_url(upstream)]
+
+
+async def serve_tap(
+    port: int,
+    upstream: str,
+    *,
+    host: str = "127.0.0.1",
+    marker: str = "key",
+    record: str = "meta",
+    upstream_key: str | None = None,
+    counter_model: str | None = None,
+    names: Collection[str] = (),
+    records_file: Path | None = None,
+    on_record: Sink | None = None,
+    on_ready: Callable[[Tap], None] | None = None,
+) -> None:
+    """Serve a tap until cancelled. Prints nothing: `on_ready` gets the running tap, `on_record` every record.
+
+    `records_file`: also append the records as JSON lines. Raises `BadInput`, `StoreUnusable`.
+    """
+    with contextlib.ExitStack() as files:
+        sinks = [files.enter_context(record_file(records_file))] if records_file else []
+        sinks += [on_record] if on_record else []
+
+        def tell(finished: Forwarded) -> None:
+            for sink in sinks:
+                sink(finished)
+
+        tap = Tap(
+            upstream,
+            port=port,
+            host=host,
+            marker=marker,
+            record=record,
+            upstream_key=upstream_key,
+            sink=tell,
+            counter_model=counter_model,
+            names=names,
+            remember=False,
+        )
+        async with tap:
+            if on_ready:
+                on_ready(tap)
+            await asyncio.Event().wait()

@@ -1,0 +1,216 @@
+"""One tap before a proxy and one behind it, paired by session and turn: live figures of somebody's own traffic.
+
+Both relay untouched; client authentication passes through and is never kept. Without a proxy in between there is one tap, which records a
+baseline. Figures are told in `Turn`s, in batches, so that whoever keeps them can keep many with one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Self
+
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.llm.apart import Apart, Lost
+from context_bench.tap.forwarded import Exchange
+from context_bench.tap.record_writer import Sink
+from context_bench.traffic.watch.measure import PROMPTS, Measure, Mirror, Money, unmeasured
+from context_bench.traffic.watch.paired_taps import Arm, PairedEvent
+from context_bench.wire.turns import Turn
+
+_log = logging.getLogger("context_bench.tap")
+Keep = Callable[[list[Turn]], Awaitable[None]]
+
+
+class Watch:
+    """Watches traffic between `front` (where clients are pointed) and the provider at `upstream`.
+
+    The end of an answer is given to its client once its record is kept, or cannot be, or would have to wait for large bodies of
+    others. `under_way` says how many turns that have begun are not kept yet, and `moved` is called whenever that changes. `lost` counts
+    records that could not be kept.
+
+    `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the provider directly. Ports
+    0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of finished records; only after it returns do
+    they count in what `seen` is told. `sink`: gets the front tap's own records as they come. `mirror`: gets each finished turn that is
+    no repeat, after it was kept. Use as `async with`.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        via: str | None = None,
+        front: int = 0,
+        back: int = 0,
+        record: str = "meta",
+        prices: Money | None = None,
+        counter_model: str | None = None,
+        keep: Keep | None = None,
+        seen: Callable[[Turn], None] | None = None,
+        sink: Sink | None = None,
+        mirror: Callable[[Mirror], None] | None = None,
+        moved: Callable[[], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.record, self.via, self._clock = record, via, clock
+        self._prices, self._keep, self._seen, self._mirror, self._moved = prices, keep, seen, mirror, moved
+        self._under_way: dict[int, Exchange] = {}
+        self._slow: dict[str, Collection[int]] = {}  # what works at large bodies now, and of which turns
+        self.lost = 0
+        self._queue: asyncio.Queue[PairedEvent] = asyncio.Queue()
+        self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
+        options = self._tap_options(record, counter_model)
+        self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived, self._takes_long)
+        self._arms = [self._main]
+        self._closing = contextlib.AsyncExitStack()
+        self.fault: Exception | None = None  # why records could not be kept
+        self.failed = asyncio.Event()
+
+    @staticmethod
+    def _tap_options(record: str, counter_model: str | None) -> dict[str, Any]:
+        return {"record": record, "counter_model": counter_model, "remember": False}
+
+    @property
+    def url(self) -> str:
+        """The address for clients: `http://127.0.0.1:PORT`, without `/v1`."""
+        return self._main.url
+
+    @property
+    def back_url(self) -> str | None:
+        """What the proxy's own upstream must be; `None` without a proxy."""
+        return self._main.back_url
+
+    @property
+    def under_way(self) -> int:
+        """Turns of clients that have begun and are not kept."""
+        return len(self._under_way)
+
+    def _arrived(self, exchange: Exchange) -> None:
+        if exchange.wire not in PROMPTS or self._keep is None:
+            return
+        exchange.kept = asyncio.Event()
+        if self._slow:
+            exchange.kept.set()
+        self._under_way[exchange.number] = exchange
+        self._tell_moved()
+
+    def _takes_long(self, part: str, turns: Collection[int]) -> None:
+        """While a part of the watch works at large bodies of some turns, no other turn's client waits for it: those are under way."""
+        if turns:
+            self._slow[part] = turns
+            for exchange in self._under_way.values():
+                if exchange.kept is not None and exchange.number not in turns:
+                    exchange.kept.set()
+        elif self._slow.pop(part, None) is not None and not self._slow:
+            for exchange in self._under_way.values():
+                if exchange.kept is not None and not exchange.ended:
+                    exchange.kept.clear()
+
+    def _let_go(self, events: list[PairedEvent]) -> None:
+        """Nothing more is to be waited for: clients may have the ends of their answers."""
+        for event in events:
+            if event.arm == "main" and event.kind == "turn" and (exchange := self._under_way.pop(event.number, None)) is not None:
+                assert exchange.kept is not None
+                exchange.kept.set()
+        self._tell_moved()
+
+    def _tell_moved(self) -> None:
+        if self._moved is not None:
+            self._moved()
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as opened:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-watch")
+            opened.callback(self._apart.close)
+            opened.callback(pool.shutdown, wait=True)
+            worker = asyncio.create_task(self._work(pool))
+            opened.push_async_callback(self._finish, worker)
+            await opened.enter_async_context(self._main)
+            self._closing = opened.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._closing.aclose()
+
+    async def add_arm(self, arm: Arm) -> None:
+        """Take in another arm's turns; it ends with the watch."""
+        await self._closing.enter_async_context(arm)
+        self._arms.append(arm)
+
+    def new_arm(self, upstream: str, *, via: str, back: int | None, record: str, counter_model: str | None = None) -> Arm:
+        """A `shadow` arm: `via` gets what its front tap is sent; with `back`, a tap on that port stands behind it."""
+        options = self._tap_options(record, counter_model)
+        if back is None:
+            return Arm("shadow", self._queue.put_nowait, self._clock, options, 0, 0, via, None, None)
+        return Arm("shadow", self._queue.put_nowait, self._clock, options, 0, back, upstream, via, None)
+
+    async def drain(self) -> None:
+        """Wait until everything that is over is kept."""
+        for arm in self._arms:
+            await arm.settle()
+        await self._queue.join()
+
+    async def _finish(self, worker: asyncio.Task[None]) -> None:
+        await self._queue.join()
+        worker.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await worker
+
+    async def _work(self, pool: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            events = [await self._queue.get()]
+            while not self._queue.empty():
+                events.append(self._queue.get_nowait())
+            try:
+                self._takes_long("measuring", [event.number if event.arm == "main" else 0 for event in events if event.large])
+                measured = await loop.run_in_executor(pool, self._measured, events)
+                await self._hand_on([turn for turn, _ in measured])
+                self._let_go(events)
+                for turn, mirror in measured:
+                    self._tell(turn, mirror)
+            except Exception as error:  # the relay goes on whatever happens to the records
+                self.lost += len(events)
+                self._fail(error)
+            finally:
+                self._takes_long("measuring", ())
+                self._let_go(events)
+                for _ in events:
+                    self._queue.task_done()
+
+    def _measured(self, events: list[PairedEvent]) -> list[tuple[Turn, Mirror | None]]:
+        """In the other thread: what events come to; from the first large one on it is another process that measures."""
+        numbered = list(enumerate(events, self._number + 1))
+        self._number += len(events)
+        if not self._apart.away(large=any(event.large for event in events)):
+            found: list[tuple[Turn, Mirror | None]] = self._apart.do("all", numbered)
+            return found
+        return [self._measured_apart(number, event) for number, event in numbered]
+
+    def _measured_apart(self, number: int, event: PairedEvent) -> tuple[Turn, Mirror | None]:
+        try:
+            [(turn, mirror)] = self._apart.do("apart", [(number, event.travelling())])
+        except Lost as lost:
+            _log.warning("record %d could not be measured: %s", number, lost)
+            return unmeasured(number, event, self._clock), None
+        return turn, mirror and replace(mirror, body=event.front.raw if event.front is not None else b"")
+
+    async def _hand_on(self, turns: list[Turn]) -> None:
+        if self._keep is not None and turns:
+            await self._keep(turns)
+
+    def _tell(self, turn: Turn, mirror: Mirror | None) -> None:
+        if self._seen is not None:
+            self._seen(turn)
+        if mirror is not None and self._mirror is not None:
+            self._mirror(mirror)
+
+    def _fail(self, error: Exception) -> None:
+        if self.fault is None:
+            self.fault = error
+            self.failed.set()
+            _log.error("what was seen cannot be kept: %s: %s", type(error).__name__, error)
