@@ -65,7 +65,7 @@ from context_bench.reports import text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import verification as results
 from context_bench.sandbox import workspace_files as placing
-from context_bench.session import options
+from context_bench.session import flags, options
 from context_bench.shell import repo
 from context_bench.systems import context as splice
 from context_bench.tap import masking, matching
@@ -74,9 +74,8 @@ from context_bench.tap.prefix import Joining
 from context_bench.tap.websocket import Talk
 from context_bench.traces import editloc, gold, symbols
 from context_bench.transcripts import session_files as read
-from context_bench.transcripts import trace
+from context_bench.transcripts import solved, trace
 from context_bench.transcripts.answers import answer_files as answers
-from context_bench.transcripts.solved import patch_reports as solved
 from context_bench.transcripts.traces import trace_files as traces
 from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import library as asking
@@ -479,7 +478,7 @@ TARGETS: dict[str, Target] = {
     "differences": _of_text(_difference),
     # configurations
     "specs": _of_text(plugins.parse_spec),
-    "configs": _in_file("run.toml", lambda path: options.read_options({}, path)),
+    "configs": _in_file("run.toml", lambda path: flags.read_options({}, path, options.RunOptions)),
     "rubric-toml": _in_file("rubric.toml", rubric_judge.rubric_of),
     "rubric-json": _in_file("rubric.json", rubric_judge.rubric_of),
     "rubric-yaml": _in_file("rubric.yaml", rubric_judge.rubric_of),

@@ -14,8 +14,8 @@ import traceback
 from context_bench import datasets, engine, evaluators, metrics, reports, runner, systems  # noqa: F401 - here, so that forks need not
 from context_bench.__main__ import main
 
-for room in ("cli.preflight", "cli.arms", "cli.reporting", "cli.session", "cli.parts", "session.exporting", "session.compare_runs"):
-    importlib.import_module(f"context_bench.{room}")
+for room in ("preflight", "arms", "reporting", "session", "parts", "compare_runs"):
+    importlib.import_module(f"context_bench.session.{room}")
 for place in (importlib.import_module("context_bench.engine.store"), reports):
     for module in pkgutil.iter_modules(place.__path__):
         importlib.import_module(f"{place.__name__}.{module.name}")

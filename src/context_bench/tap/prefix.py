@@ -169,11 +169,15 @@ class Joined:
     missing: bool
 
 
+def _size(response: _Response) -> int:
+    return _ENTRY + len(response.items)
+
+
 class Joining:
     """Remembers responses by their owner (whose key asked for them) and id, in at most `room` bytes."""
 
     def __init__(self, room: int = 24_000_000) -> None:
-        self._responses: LRUCache[tuple[str, str], _Response] = LRUCache(room, lambda response: _ENTRY + len(response.items))
+        self._responses: LRUCache[tuple[str, str], _Response] = LRUCache(room, _size)
 
     def join(self, owner: str, message: Mapping[str, Any]) -> Joined:
         """A `response.create` as the body that a POST of the whole conversation would have."""
