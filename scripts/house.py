@@ -212,14 +212,19 @@ def _read(root: Path) -> Iterator[Module]:
 def _asked(node: ast.AST) -> object:
     """The constant key that a comparison, `.get()` or subscript asks for."""
     if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
-        return node.left.value if isinstance(node.left, ast.Constant) else None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
-        owner = ast.unparse(node.func.value)
-        if "manifest" in owner or "told" in owner:
-            return node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+        owner = ast.unparse(node.comparators[0])
+        return node.left.value if isinstance(node.left, ast.Constant) and _of_a_run(owner) else None
+    get = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args
+    if get and _of_a_run(ast.unparse(node.func.value)):
+        return node.args[0].value if isinstance(node.args[0], ast.Constant) else None
     if isinstance(node, ast.Subscript) and "manifest" in ast.unparse(node.value):
         return node.slice.value if isinstance(node.slice, ast.Constant) else None
     return None
+
+
+def _of_a_run(owner: str) -> bool:
+    """True for an expression that names the manifest of a run, or what a report was told of it."""
+    return any(word in owner for word in ("manifest", "told", "about", "result"))
 
 
 def _called(node: ast.Call) -> str:

@@ -69,6 +69,7 @@ FAMILY = Family(
     },
     offers={
         "compressors": "context_bench.compression.compressors:COMPRESSORS",
+        "adapted_compressors": "context_bench.compression.compressors:ADAPTED",
         "compressor_of": "context_bench.compression.compressors.specs:compressor_of",
         "sentence_reader": "context_bench.compression.systems.sentence:SentenceReader",
         "sentence_model": "context_bench.compression.systems.sentence:SentenceModel",

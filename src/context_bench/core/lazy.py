@@ -34,8 +34,8 @@ def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Calla
 class DeclaredNames(Mapping[str, str]):
     """Public name → "package.module:object", from the constants that the files of a package declare; nothing is imported.
 
-    A file declares its names on one line, as in `COMPRESSORS = {"bm25": "BM25"}`. The text of the files is read when the table is first
-    used. `more`: names beside those.
+    A file declares its names as literals at the margin, as in `COMPRESSORS = {"bm25": "BM25"}`. The text of the files is read when the
+    table is first used. `more`: names beside those.
     """
 
     def __init__(self, package: str, folder: str, constant: str, more: Mapping[str, str] | None = None) -> None:
@@ -45,7 +45,7 @@ class DeclaredNames(Mapping[str, str]):
     def _places(self) -> dict[str, str]:
         from ast import literal_eval
 
-        line = re.compile(rf"^{self._constant} = (\{{.*\}})$", re.MULTILINE)
+        line = re.compile(rf"^{self._constant} = (\{{[^}}]*\}})", re.MULTILINE)
         places: dict[str, str] = {}
         for file in sorted(Path(self._folder).glob("*.py")):
             if declared := line.search(file.read_text("utf-8")):

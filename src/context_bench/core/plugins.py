@@ -295,22 +295,3 @@ def load_object(path: str) -> Any:
 
 def _public(module: Any) -> Iterable[str]:
     return [name for name in dir(module) if not name.startswith("_")][:30]
-
-
-def declared_names(package: str, constant: str) -> dict[str, str]:
-    """Public name → "module:attribute", as the modules of a package declare it, in the order of the files' names.
-
-    A module declares `CONSTANT = {"name": "Attribute"}`, a dict of literals at the margin. The text is read; no module is imported.
-    """
-    import ast
-    from importlib.resources import files
-
-    pattern = re.compile(rf"^{constant} = (\{{[^}}]*\}})", re.MULTILINE)
-    modules = sorted((entry for entry in files(package).iterdir() if entry.name.endswith(".py")), key=lambda entry: entry.name)
-    declared = ((entry.name[:-3], pattern.search(entry.read_text("utf-8"))) for entry in modules)
-    return {
-        name: f"{package}.{module}:{attribute}"
-        for module, match in declared
-        if match
-        for name, attribute in ast.literal_eval(match[1]).items()
-    }

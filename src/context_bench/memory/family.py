@@ -111,6 +111,10 @@ FAMILY = Family(
             "context_bench.memory.command.app:app", "Measure memories: run, doctor, ops, audit.", after="agent", default="run"
         ),
     },
+    offers={
+        "memories": "context_bench.memory.systems:BUILTINS",
+        "memory_schemes": "context_bench.memory.systems:SCHEMES",
+    },
     datasets=Datasets("memory:", _owns, _load, _names, _describe),
     evaluators={
         "abstention": "context_bench.memory.evaluators.abstention:Abstention",

@@ -68,16 +68,13 @@ def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
 
 def _systems(context: Any) -> list[str]:
     """Systems that `--system` takes by name: memories for `memory`, else controls and what packages offer."""
+    from context_bench.core.families import brought, offered
     from context_bench.core.registry import registry
 
     if "questions" in context.params:
-        from context_bench.memory.systems import BUILTINS, SCHEMES
-
-        return sorted({*BUILTINS, *registry.names("memory")}) + [f"{scheme}:" for scheme in SCHEMES]
-    from context_bench.compression.compressors import ADAPTED, COMPRESSORS
-    from context_bench.core.families import brought
-
-    return sorted({*COMPRESSORS, *ADAPTED, *brought("system"), *registry.names("system")})
+        schemes = [f"{scheme}:" for scheme in offered("memory_schemes")]
+        return sorted({*offered("memories"), *registry.names("memory")}) + schemes
+    return sorted({*offered("compressors"), *offered("adapted_compressors"), *brought("system"), *registry.names("system")})
 
 
 def _controls(_: Any) -> list[str]:

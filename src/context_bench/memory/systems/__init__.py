@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from context_bench.core.lazy import lazy
-from context_bench.core.plugins import declared_names
+from context_bench.core.lazy import DeclaredNames, lazy
 
 if TYPE_CHECKING:
     from context_bench.memory.systems.adapting import as_memory
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["BUILTINS", "SCHEMES", "Bridge", "as_memory", "make_memory"]
 
 #: Public name → where it is, as the files here declare it. `naive` is the documented word for the whole conversation.
-BUILTINS: dict[str, str] = declared_names(__name__, "MEMORIES")
+BUILTINS = DeclaredNames(__name__, __path__[0], "MEMORIES")
 
 #: Scheme of a spec → a function (what stands behind the colon, **options) → memory.
-SCHEMES: dict[str, str] = declared_names(__name__, "SCHEMES")
+SCHEMES = DeclaredNames(__name__, __path__[0], "SCHEMES")
 
 __getattr__, __dir__ = lazy(__name__, [".bridge:Bridge", ".adapting:as_memory", ".memory_specs:make_memory"])
