@@ -105,7 +105,7 @@ def within(
 
 
 def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
-    """How much paired differences spread in a run, for planning the next one: one entry per system that is compared with a baseline.
+    """Spread of the paired differences of a run, for planning the next one: one entry per system that is compared with a baseline.
 
     Controls are in it only where there is nothing else: how far truncation scatters says nothing about what is to be measured.
 
@@ -157,7 +157,7 @@ def _averaged(rows: Sequence[EvalRow], field: str) -> dict[tuple[str, str, str],
 
 
 def differences(before: Result, after: Result) -> list[str]:
-    """What the two runs did not do alike, as sentences: data of the same name with other content, model, prompt, evaluator …"""
+    """Differences between two runs, as sentences: data of the same name with other content, model, prompt, evaluator …"""
     first, second = before.manifest, after.manifest
     found = [
         f"the data of {name} changed (content {ours[:12]} became {theirs[:12]})"
@@ -259,7 +259,7 @@ def planned_margin(result: Result, field: str) -> float | None:
 
 
 def _chosen_after(result: Result, field: str, margin: float | None) -> str:
-    """What of the question was not written down before the run's first call: the margin, the score."""
+    """The parts of the question that were not written down before the run's first call: the margin, the score."""
     planned = result.manifest.get("margin")
     if not isinstance(planned, Mapping):
         return "margin" if margin is not None else ""

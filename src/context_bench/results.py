@@ -1,4 +1,4 @@
-"""What `evaluate` gives back: rows, summary, and how sure each number is."""
+"""The result of `evaluate`: rows, summary, and the interval of each number."""
 
 from __future__ import annotations
 

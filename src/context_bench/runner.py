@@ -284,7 +284,7 @@ def complete_from_rows(result: EvalResult, field: str | None) -> None:
 
 
 def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | None]:
-    """What a report shows when a row is opened, for as long as the store is open; `None` for a row that the store does not have.
+    """Details of a row as a report opens them, for as long as the store is open; `None` for a row that the store does not have.
 
     Keys (what is not known is left out): `question`, `answer` (gold), `context`, `response`, `context_after` (what a system that gives
     back a context made of it): texts. `judges`: list of {evaluator, score, reason}. `exchanges`: list of {turn, sent, forwarded,
@@ -431,7 +431,7 @@ def _score_field(metrics: Sequence[Any], evaluators: Sequence[Any] = ()) -> str 
 
 
 def _score_there(found: Iterable[EvalRow]) -> str:
-    """What rows are judged by where nobody said it before: `f1` if there is one, else the score that comes first."""
+    """The score that a run is about where none was declared: `f1` if there is one, else the score that comes first."""
     names = dict.fromkeys(name for row in found for name in row.scores)
     return "f1" if "f1" in names or not names else next(iter(names))
 

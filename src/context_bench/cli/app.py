@@ -158,7 +158,7 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
 
 
 def _unforeseen(error: BaseException) -> int:
-    """What is left when nobody has caught an error: nobody reads any more, a disk is full, or a fault of ours."""
+    """End the command on an error that nobody caught: a closed pipe, a full disk, or a fault of ours."""
     if isinstance(error, OSError):
         stream = files.unwritable()
         if stream is not None:

@@ -65,7 +65,7 @@ def _table(listed: list[dict[str, Any]]) -> None:
 
 
 def _columns(width: int) -> list[str]:
-    """What there is room for; the rest is told of each dataset by itself."""
+    """The facts that fit a line; the rest is shown for one dataset by itself."""
     if width < 60:
         return ["dataset", "size"]
     return ["dataset", "context", "size", *(["evaluators"] if width >= 100 else []), "about"]

@@ -186,7 +186,7 @@ class EvidenceOnly:
 
 
 def _add_responder_card(result: Any, store: Any, run: str) -> None:
-    """How good the responder itself is: without context, with only the evidence, with all of it."""
+    """Quality of the responder itself: without context, with only the evidence, with all of it."""
     from context_bench.engine import rows
     from context_bench.engine.run_summary import summarise
 
@@ -245,7 +245,7 @@ async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
 
 
 def _role_lines(result: Any) -> list[str]:
-    """What the tap saw behind each proxy, one sentence a system."""
+    """One sentence a system on what the tap saw behind each proxy."""
     lines = []
     for system, seen in result.wire.items():
         changes = {what: count for what, count in (seen.get("changes") or {}).items() if "→" in what}

@@ -201,7 +201,7 @@ def _unraisable(args: Any) -> None:
 
 
 class _Logged(logging.Handler):
-    """What is logged by somebody for whom nobody made a handler: asyncio's tasks that nobody asked, web servers, libraries."""
+    """Handle log records without a handler of their own: of asyncio's forgotten tasks, web servers, libraries."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """A sentence, and the traceback in a file if there is one."""

@@ -118,7 +118,7 @@ class _Import:
         self.scores.update(f"{log.source}.{name}" for name in answer.scores)
 
     def manifest(self) -> dict[str, Any]:
-        """What the run says about itself: where it is from, and the score that most answers have."""
+        """The run's manifest: the source of the answers, and the score that most of them have."""
         systems = list(self.answers)
         score = next((name for name, _ in self.scores.most_common(1)), "f1")
         names = list(dict.fromkeys(name for name, _ in self.examples))
@@ -159,7 +159,7 @@ async def _stored(store: Any, name: str, found: _Import) -> str:
 
 
 def _tell(found: _Import) -> None:
-    """What in the files had no place in the run."""
+    """Sentences on the parts of the files that had no place in the run."""
     for each in found.about:
         for reason, times in each.get("skipped", {}).items():
             say(f"{each['file']}: {times:,} passed over: {reason}")

@@ -155,7 +155,7 @@ def pairs(
 
 
 def _limits(context: typer.Context) -> RunOptions:
-    """How the judge is asked: its own account, as if it were a run's only one."""
+    """Settings by which the judge is asked: its own account, as if it were a run's only one."""
     from context_bench.session.flags import read_options
     from context_bench.session.options import RunOptions
 

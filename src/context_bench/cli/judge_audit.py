@@ -45,7 +45,7 @@ Asked = tuple[str | None, str | None, str]  # URL and model of the judge, variab
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What `judge audit` was asked for."""
+    """The options of `judge audit`."""
 
     items: int
     parts: Sequence[str]
@@ -127,7 +127,7 @@ async def _carry_out(
 
 
 def _kept(found: Loaded, told: dict[str, Any]) -> dict[str, Any]:
-    """What the run's report tells of its audit: this one's parts, and those of an earlier one of the same judge."""
+    """The audit as the run's report shows it: its parts, and those of an earlier audit of the same judge."""
     before = found.record.manifest.get("judge_audit") or {}
     known = before if before.get("judge") == told["judge"] else {}
     now = {

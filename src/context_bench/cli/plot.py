@@ -102,7 +102,7 @@ def _charts_of_file(file: Path) -> list[Chart]:
 
 
 def _coverage(sets: Any) -> list[Chart]:
-    """How coverage grew, a line for each set. Levels and numbers that are none are left out."""
+    """Draw the growth of coverage, a line for each set. Levels and numbers that are none are left out."""
     from context_bench.core.numbers import number
     from context_bench.traces.coverage import LEVELS
     from context_bench.traces.reports.views import course_chart

@@ -1,4 +1,4 @@
-"""What a compressor costs: by asking about what it took away, and by measures that need no model.
+"""The cost of a compressor: questions about the part that it took away, and measures that need no model.
 
 ```python
 from context_bench.compression import evaluate_compression

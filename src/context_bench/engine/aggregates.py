@@ -103,7 +103,7 @@ class Columns:
         return _whole(self.measures.get(name), len(self))
 
     def knows(self, name: str) -> NDArray[Any]:
-        """Which rows have that measure."""
+        """True for the rows that have that measure."""
         import numpy as np
 
         found: NDArray[Any] = ~np.isnan(self.measure(name))
@@ -119,7 +119,7 @@ class Columns:
         return found
 
     def kinds(self, name: str) -> list[int]:
-        """Which `datasets` or `types` there are, in order."""
+        """The `datasets` or `types` there are, in order."""
         import numpy as np
 
         return [int(each) for each in np.unique(self.whole(name))]

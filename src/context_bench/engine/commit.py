@@ -158,7 +158,7 @@ class _SystemCount:
 
 @dataclass(slots=True)
 class _Row:
-    """What is remembered of a finished row, or of a group's set-up, for requests that arrive late."""
+    """Facts kept of a finished row, or of a group's set-up, for requests that arrive late."""
 
     id: int
     wire: dict[str, Any] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def _with_checksum(kind: bytes, data: bytes) -> bytes:
 
 
 def unpack(data: bytes) -> bytes:
-    """What was packed. Raises `Damaged` where that is not there any more."""
+    """Unpack a value. Raises `Damaged` where it is not what was packed."""
     try:
         kind = data[0]
         if kind in _CHECKED:  # written out: most of what reading a small value costs
@@ -160,7 +160,7 @@ _EXPANDED: dict[int, Callable[[], Any]] = {1: lambda: _tool("expander", _expande
 
 
 def _tool(name: str, make: Callable[[], Any]) -> Any:
-    """What this thread has of that name; made when it is first asked for."""
+    """The thread's own object of that name; made on first use."""
     found = getattr(_tools, name, None)
     if found is None:
         found = make()

@@ -203,7 +203,7 @@ def paired(client: Sequence[Call], arrived: Sequence[Forwarded]) -> tuple[list[t
 
 
 def _distance(call: Call, wire: str, said: dict[str, Any], record: Forwarded) -> tuple[int, bool, int]:
-    """How unlike a forwarded request is to ours: first by its build, then by its text, then by its length."""
+    """Distance of a forwarded request from ours: first by its build, then by its text, then by its length."""
     tokens = abs((record.tokens or 0) - (call.sent_tokens or 0))
     return len(_differences(wire, said, record)), _text_changed(call, said, record), tokens
 

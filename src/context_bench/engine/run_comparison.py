@@ -151,7 +151,7 @@ class Comparer:
         return bool(known.any() and abs(a[known].sum() - b[known].sum()) <= _SAME_SIZE * b[known].sum())
 
     def _retained(self, system: str, cut: str) -> str:
-        """What the two keep of what the context is worth, as the beginning of a sentence; empty where it is worth nothing here."""
+        """The shares of the context's worth that two arms keep, as the beginning of a sentence; empty where it is worth nothing here."""
         from context_bench.stats.lift import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))

@@ -135,7 +135,7 @@ def summarise(
 
 
 class _OnePass:
-    """What is counted while the rows of one system go by."""
+    """Counts of the rows of one system, made in one pass."""
 
     def __init__(self, metrics: Sequence[Any]) -> None:
         self.metrics = list(metrics)
@@ -171,7 +171,7 @@ class _OnePass:
         return found
 
     def _careful(self, place: int, act: Callable[[], Any]) -> Any:
-        """What a metric makes of it. Metrics may be the user's own: their failures are told, and cost nothing but themselves."""
+        """The values of one metric. Metrics may be the user's own: a failure of one is noted, and costs nothing else."""
         try:
             return act()
         except Exception as error:
@@ -187,7 +187,7 @@ def _add_all(tally: RowTally, rows: Iterable[EvalRow]) -> None:
 
 
 class _Wire:
-    """What the tap saw of one system, over all rows (decision 20); `changes` says what was changed, and how often."""
+    """Totals of the tap for one system, over all rows (decision 20); `changes`: kinds of changes with their counts."""
 
     SUMS = (
         "sent",

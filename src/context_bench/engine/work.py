@@ -79,7 +79,7 @@ class WorkerThread:
 
 @dataclass(slots=True)
 class _Answer:
-    """What the system did, before anything is counted."""
+    """The system's answer, before anything is counted."""
 
     found: Any = None
     error: str | None = None
@@ -136,7 +136,7 @@ def leave_behind(worker_context: WorkerContext, outcome: Outcome, asked: Sequenc
 
 
 def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> Outcome:
-    """What becomes of a unit that the system cannot be asked about."""
+    """The outcome of a work item about which the system cannot be asked."""
     return Outcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
 
 
@@ -440,7 +440,7 @@ async def _without_context(system: Any, example: Example) -> int | None:
 
 
 def added(example: Example, processed: Example) -> Example:
-    """What `processed` has that the example has not, or has otherwise."""
+    """The fields of `processed` that the example lacks or has with another value."""
     nothing = object()
     return {
         key: value for key, value in processed.items() if (before := example.get(key, nothing)) is not value and not _same(before, value)

@@ -1,4 +1,4 @@
-"""Where code that a model wrote runs: apart from this machine, under limits, killed as a whole.
+"""Run code that a model wrote: apart from this machine, under limits, killed as a whole.
 
 Two things are done here. A *program* (code execution): `find_sandbox()` gives the first kind that works on this machine and `run()` runs a
 unit in it, with nothing but the standard library. An *agent* (repository tasks): `workspace()` makes a fresh copy of a repository; commands

@@ -92,7 +92,7 @@ class Sandbox(Protocol):
         """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not change."""
 
     def started(self, finished: Finished, command: RunningCommand) -> str:
-        """What went wrong with the walls themselves; "" if the command did start."""
+        """The fault of the sandbox itself; "" if the command did start."""
 
     def walls(self) -> str:
         """A sentence for the run's notes: which limits of the kernel stand, and which do not."""
@@ -242,7 +242,7 @@ def _as_file(data: bytes = b"") -> IO[bytes]:
 
 
 def _libraries(python: str) -> list[str]:
-    """What has to be readable for this Python to start, read-only and at its own place."""
+    """The folders that this Python needs to start, read-only and at their own places."""
     places = dict.fromkeys(map(Path, [*_LIBRARIES, *_READABLE, python, f"{sys.base_prefix}/lib", f"{sys.base_prefix}/lib64"]))
     bound = [path for path in places if path.exists() and not path.is_symlink()]
     # The folders on the way are made here: bwrap would close them to the program's own user.

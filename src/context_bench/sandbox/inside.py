@@ -162,7 +162,7 @@ def _ending(status: int) -> str:
 
 
 def _held() -> tuple[int, int]:
-    """How many other processes there are, and the bytes that they and the files in memory occupy."""
+    """Count the other processes, and the bytes that they and the files in memory occupy."""
     own, others, held = str(os.getpid()), 0, 0
     page = resource.getpagesize()
     try:

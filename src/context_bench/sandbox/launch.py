@@ -150,7 +150,7 @@ async def _send(stdin: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:
-    """What comes until the end, at most `_MOST_OUTPUT` bytes of it kept."""
+    """Read until the end; at most `_MOST_OUTPUT` bytes are kept."""
     kept = b""
     while chunk := await stream.read(2**16):
         kept += chunk[: max(0, _MOST_OUTPUT - len(kept))]

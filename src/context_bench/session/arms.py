@@ -1,4 +1,4 @@
-"""Who takes part in a run: proxies, other systems and controls, once per combination of factors.
+"""The arms of a run: proxies, other systems and controls, once per combination of factors.
 
 A factor (model, shape) with several values makes one *cell* per combination. Arms are compared within their cell only, so shapes and models
 are never averaged together.

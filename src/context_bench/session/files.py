@@ -1,4 +1,4 @@
-"""What commands write: to standard output, or into files, which are whole or not there, whatever happens meanwhile."""
+"""Write results: to standard output, or into files, which are whole or not there, whatever happens meanwhile."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def told() -> bool:
 
 
 def outcome() -> str:
-    """What is said of a command that was interrupted somewhere."""
+    """The sentence for a command that was interrupted somewhere."""
     _told.append(True)
     command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
     if command in _SERVERS:

@@ -1,4 +1,4 @@
-"""What the commands about judges share: outputs of a stored run under opaque ids, a sample of them, the judge that a run had."""
+"""Shared by the commands about judges: outputs of a stored run under opaque ids, a sample of them, the judge that a run had."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
 
 @contextmanager
 def under_limits(limits: RunOptions) -> Iterator[None]:
-    """What a judge spends in the block is held below `--max-cost`."""
+    """Hold the money that a judge spends in the block below `--max-cost`."""
     from context_bench.core.ledger import Ledger, open_ledger
     from context_bench.llm.spend import SpendLimit
 

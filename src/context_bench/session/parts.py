@@ -148,7 +148,7 @@ def spend(options: RunOptions, store: Any, *names: str | None) -> Any:
 
 
 def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """What the run was asked to do, complete enough to do it again; never a key."""
+    """The run's options, complete enough to do it again; never a key."""
     how = {"store", "out", "output", "quiet", "dry_run", "run", "resume", "executor", "ray_address"}
     asked = options.model_dump(mode="json", exclude=how)
     return {

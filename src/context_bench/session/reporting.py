@@ -47,7 +47,7 @@ def terminal() -> dict[str, Any]:
 
 
 def reused(counts: dict[str, Any]) -> str:
-    """How many rows were taken from the store, and how old the oldest is."""
+    """A sentence on the rows taken from the store: their number, and the age of the oldest."""
     age = counts.get("reused_age") or 0.0
     unit, size = next(
         ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size), ("seconds", 1)

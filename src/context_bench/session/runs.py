@@ -1,4 +1,4 @@
-"""What is in a store: list runs, show one, score it again, export it, clear old ones."""
+"""Commands on a store: list runs, show one, score it again, export it, clear old ones."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def run_session(options: RunOptions) -> int:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What a run stands in: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
+    """The surroundings of a run: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
 
     `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that, until they are
     written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits of what is asked.
@@ -254,7 +254,7 @@ def _check_basics(options: RunOptions) -> None:
 
 
 def store_of(options: RunOptions) -> str:
-    """Where the run is kept: `--store`, the store in `--cache-dir`, or the default."""
+    """The run's store: `--store`, the store in `--cache-dir`, or the default."""
     if options.store:
         return options.store
     return f"{options.cache_dir}/store.db" if options.cache_dir else DEFAULT_STORE

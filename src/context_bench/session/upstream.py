@@ -87,7 +87,7 @@ class Accounts:
         return self._made.setdefault(f"{bare_url(url)}{whose}", AdaptiveLimiter(max(20, self._workers // 4), high=self._workers, pace=pace))
 
     def load(self) -> dict[str, Any]:
-        """What the run's manifest says of its load, see `core.load`."""
+        """The load settings for the run's manifest, see `core.load`."""
         options = self._options
         mode = "fixed" if options.fixed_concurrency else "adaptive" if self._workers > 1 else "single"
         told = {"mode": mode, "at_once": self._workers, "stream": options.stream, "rpm": options.rpm, "tpm": options.tpm}

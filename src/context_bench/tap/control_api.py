@@ -64,7 +64,7 @@ class Controlled(Protocol):
     """Protocol of the controlled tap, which keeps apart what each owner asks for."""
 
     def status(self) -> dict[str, Any]:
-        """What it is and has seen."""
+        """The tap's settings and counts."""
 
     def welcome(self, owner: str) -> None:
         """There is a new owner."""

@@ -53,7 +53,7 @@ class SeenExchange:
 
     @classmethod
     def of(cls, exchange: Exchange) -> SeenExchange:
-        """What there is to keep of an exchange that a tap has just finished."""
+        """Facts to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
         return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words)
 

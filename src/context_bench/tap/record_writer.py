@@ -168,7 +168,7 @@ class Work:
         self._scribe, self._shown = scribe, shown
 
     def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
-        """What is read of each; with each, whether its record is kept."""
+        """Read each exchange; with each, a flag that its record is kept."""
         return [self._safely(exchange, keep) for exchange, keep in batch]
 
     def _safely(self, exchange: Exchange, keep: bool) -> Done:

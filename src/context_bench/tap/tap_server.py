@@ -33,7 +33,7 @@ from context_bench.wire.apis.read import wire_of
 
 
 class Startable(Protocol):
-    """What is served: a tap."""
+    """The tap that is served."""
 
     async def start(self) -> object:
         """Serve on the running loop."""
@@ -249,7 +249,7 @@ class Tap:
         return await self._here(self.unmatched_of(""))
 
     def status(self) -> dict[str, Any]:
-        """What this tap is and has seen so far: numbers and settings, no secrets."""
+        """Settings and counts of this tap so far; no secrets."""
         upstream = self._upstream if "://" not in self._upstream else self._upstream.split("?")[0]
         return {
             "tap": 1,

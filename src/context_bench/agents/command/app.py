@@ -183,7 +183,7 @@ class TaskSet:
         return iter(self.found)
 
     def manifest(self) -> dict[str, Any]:
-        """What they are, for the run's manifest."""
+        """The tasks, for the run's manifest."""
         return {"name": self.name, "examples": len(self.found), "refused": len(self.refused)}
 
 

@@ -132,7 +132,7 @@ class NodeReplies:
 
 @dataclass(slots=True)
 class _Given:
-    """What a node has: a slot of a limiter, or money under the limit's own ticket."""
+    """A loan of a node: a slot of a limiter, or money under the limit's own ticket."""
 
     limiter: Limiter | None = None
     money: int = 0

@@ -145,7 +145,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Work:
-    """What the driver has asked for and waits for."""
+    """The requests of the driver that are not answered yet."""
 
     task: asyncio.Task[None]
     left: list[Outcome | SetUp] = field(default_factory=list)  # what was paid before it was cancelled
@@ -185,7 +185,7 @@ class Node:
         return package_version()
 
     async def hear(self) -> list[Message]:
-        """What there is to say; waits until there is something, or a beat."""
+        """The next messages for the driver; waits until there is one, or until a heartbeat is due."""
         if not self._outbox:
             self._news.clear()
             with suppress(TimeoutError):

@@ -270,7 +270,7 @@ class RayNodes:
             raise
 
     def _left(self, answer: asyncio.Future[bytes], unit: WorkItem | None) -> None:
-        """What was paid for work that was cancelled goes into the books."""
+        """Book the money that was paid for cancelled work."""
         if answer.cancelled() or answer.exception() is not None or unit is None:
             return
         found = pickle.loads(answer.result())
@@ -345,7 +345,7 @@ class RayNodes:
 
 
 def _last_line(error: Exception) -> str:
-    """What an error says; one of Ray's carries the traceback of the other process."""
+    """The message of an error; one of Ray's carries the traceback of the other process."""
     return describe(error).strip().splitlines()[-1]
 
 

@@ -99,7 +99,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """How far a system of a running run is: tokens summed, `latency` the median in seconds, `cost` of its calls in US dollars."""
+    """Progress of one system of a running run: tokens summed, `latency` the median in seconds, `cost` of its calls in US dollars."""
 
     name: str
     planned: int

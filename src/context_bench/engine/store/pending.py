@@ -246,7 +246,7 @@ class PlanRows:
         return before
 
     def planned(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned:
-        """What is planned for these examples now, with the outputs that are there."""
+        """The plan rows of these examples now, with the outputs that are there."""
         planned: Planned = {}
         for arm in self.arms:
             span = (self.run, arm.number, rows[0].position, rows[-1].position, self.trials)

@@ -183,7 +183,7 @@ _LONGEST = 600
 
 
 def identity_of(arms: Sequence[PlannedArm], evaluators: Sequence[PlannedEvaluator], settings: dict[str, Any], datasets: Any) -> str:
-    """What makes two commands the same run: arms and their partners, evaluators, seed and trials, datasets."""
+    """The identity of a run, equal for two commands that mean the same: arms and their partners, evaluators, seed and trials, datasets."""
     parts = [
         [[arm.name, arm.key, arm.arm.budget_from] for arm in arms],
         [each.key for each in evaluators],

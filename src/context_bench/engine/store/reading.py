@@ -222,7 +222,7 @@ _NESTED = frozenset((dict, list))
 
 
 def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _Known) -> dict[str, float]:
-    """What the evaluators said of one row; their errors and what they used are added to the row's."""
+    """Scores of one row; the evaluators' errors and usage are added to the row's."""
     scores: dict[str, float] = {}
     for _, evaluator, values, error, used in scored:
         if error is not None:
@@ -440,7 +440,7 @@ def _untimed(value: Any) -> Any:
 
 
 def differences(first: Iterable[EvalRow], second: Iterable[EvalRow], limit: int = 20) -> list[str]:
-    """Where two runs do not say the same, as sentences (at most `limit`); empty = equal content."""
+    """Differences in content between two runs, as sentences (at most `limit`); empty = equal content."""
     found: list[str] = []
     one, two = iter(first), iter(second)
     for number in range(10**12):

@@ -211,7 +211,7 @@ class Writer:
                 self._write_some(done, write)
 
     def _forget(self) -> None:
-        """What was gathered for a transaction that was not made."""
+        """Forget the rows gathered for a transaction that was not made."""
         self._serializer.bodies.dropped()
         self._endpoints.forget()
 
@@ -307,7 +307,7 @@ class Writer:
             self._write(lambda connection: point(connection, rows), durable=False)
 
     def stored_output(self, output: int) -> Example:
-        """What the system added to the example, of an earlier answer."""
+        """The fields that the system added to the example, from an earlier answer."""
 
         def work() -> Example:
             with self.store.reading() as connection:

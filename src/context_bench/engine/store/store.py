@@ -61,7 +61,7 @@ def _exportable(found: list[str], connection: Connection) -> bool:
 
 
 def damaged(connection: Connection, *, until: float) -> Iterator[str]:
-    """Where the damaged values are, as table, row and column. `until`: when to give up, by `time.monotonic`."""
+    """Find the damaged values, as table, row and column. `until`: when to give up, by `time.monotonic`."""
     for table in schema.metadata.sorted_tables:
         columns = packed_columns(table)
         if not columns:
@@ -83,7 +83,7 @@ def faults(table: Table, row: Mapping[Any, Any], columns: Iterable[str]) -> list
 
 
 def named(table: str, keys: Mapping[str, Any], columns: Iterable[str]) -> str:
-    """How a message calls a row's values: `outputs id=12 (usage, wire)`."""
+    """The name of a row's values in messages: `outputs id=12 (usage, wire)`."""
     place = " ".join(f"{key}={value.hex() if isinstance(value, bytes) else value}" for key, value in keys.items())
     return f"{table} {place} ({', '.join(columns)})"
 

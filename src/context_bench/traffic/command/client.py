@@ -66,7 +66,7 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What one client needs; `{url}` stands for the tap's address without `/v1`."""
+    """Needs of one client; `{url}` stands for the tap's address without `/v1`."""
 
     why: str
     flags: tuple[str, ...] = ()  # put right after the program's name …

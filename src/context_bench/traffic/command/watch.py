@@ -257,7 +257,7 @@ async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Calla
 
 
 def _of_killed(found: WatchRecord) -> list[str]:
-    """What is not in the records of a watch that was ended in the middle."""
+    """A sentence on what the records of a watch lack that was ended in the middle."""
     count = found.settings.get("under_way")
     if found.status != "interrupted" or not isinstance(count, int):
         return []
@@ -279,7 +279,7 @@ def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forward
 
 
 class _Shown:
-    """What appears on stderr while it runs: the board in place on a terminal, else a plain line per record.
+    """The display on stderr while it runs: the board in place on a terminal, else a plain line per record.
 
     A client that shares the terminal has it to itself: then nothing is drawn before it ends.
     """

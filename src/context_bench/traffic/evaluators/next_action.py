@@ -35,6 +35,6 @@ class NextAction:
 
 
 def recorded_action(example: Example) -> Action:
-    """What the recording says was done; empty if it does not say."""
+    """The recorded action; empty if the recording has none."""
     told: Any = example.get("recorded")
     return Action.of(told.get("text"), told.get("tool_calls")) if isinstance(told, Mapping) else Action()

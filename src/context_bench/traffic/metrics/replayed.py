@@ -217,7 +217,7 @@ class SystemFigures:
         return found
 
     def _exchange(self, item: Item) -> _Exchange | None:
-        """What was sent and what of it arrived; `None` where the tap did not see it, or its body was not kept."""
+        """The request as sent and as it arrived; `None` where the tap did not see it, or its body was not kept."""
         sent = next((call for call in reversed(item["calls"]) if call["account"] == "system" and call.get("error") is None), None)
         recorded = (item["example"] or {}).get("request")
         if sent is None or recorded is None or not isinstance(sent.get("request"), Mapping):

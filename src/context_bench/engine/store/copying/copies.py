@@ -191,7 +191,7 @@ class _RunCopy:
 
     @property
     def _seal(self) -> str:
-        """What the original is now: it may have been judged again or gone on since."""
+        """The present state of the original: it may have been judged again or gone on since."""
         told = [self.run.id, self._status, self.run.identity, self.run.updated, self.run.manifest.hex(), self.run.counts.hex()]
         return hash_text(dumps(told).decode())
 

@@ -1,4 +1,4 @@
-"""How Alembic reaches the store: on the connection, and in the transaction, that `opening` has begun."""
+"""Run Alembic on the connection, and in the transaction, that `opening` has begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who writes in which run, and how far."""
+"""The write lease of each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests were under way when a call was sent."""
+"""The number of requests under way when a call was sent."""
 
 from __future__ import annotations
 
