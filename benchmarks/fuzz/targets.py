@@ -299,7 +299,7 @@ def _talked(data: bytes) -> object:
     left: list[Exchange] = []
 
     def begin(body: bytes) -> Exchange:
-        begun.append(Exchange(len(begun), "x", SOCKET, "/v1/responses", [], matching.Match(None, "mark"), 0.0, 0.0))
+        begun.append(Exchange(len(begun), "x", SOCKET, "/v1/responses", [], matching.MarkMatch(None, "mark"), 0.0, 0.0))
         begun[-1].body.add(0.0, body)
         return begun[-1]
 

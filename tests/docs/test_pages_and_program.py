@@ -114,10 +114,10 @@ def test_bundled_tasks_that_are_named_are_there():
 
 
 def test_guarded_names_are_those_of_the_code():
-    from context_bench.sandbox import workspace as guarded
+    from context_bench.sandbox.workspace import _NAMES
 
     for name in re.findall(r"`([\w/*.]+\.(?:py|pth))`", guide("tasks").split("what steers tests:")[1].split("\n\n")[0]):
-        assert name.split("/")[-1] in guarded._NAMES | {"*.pth", "__init__.py"}
+        assert name.split("/")[-1] in _NAMES | {"*.pth", "__init__.py"}
 
 
 def test_the_workflow_holds_a_run_against_the_accepted_one():

@@ -36,7 +36,7 @@ from context_bench.datasets.readers import rows_of
 from context_bench.transcripts.answers.answer_files import read_answers
 from context_bench.transcripts.session_files import read_sessions
 from context_bench.shell.repo import open_repo
-from context_bench.llm.hop import Request
+from context_bench.llm.hop import HopRequest
 from multidict import CIMultiDict
 from pathlib import Path
 import pyarrow.parquet, zstandard, brotli
@@ -44,7 +44,7 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 900 * 2**20,) * 2)
 path = Path(sys.argv[2])
 def body(coding):
-    Request("POST", "/", CIMultiDict({"Content-Encoding": coding}), path.read_bytes()).document
+    HopRequest("POST", "/", CIMultiDict({"Content-Encoding": coding}), path.read_bytes()).document
 ways = {
     "rows": lambda: sum(1 for _ in rows_of(path)),
     "answers": lambda: sum(1 for _ in read_answers(path).answers),

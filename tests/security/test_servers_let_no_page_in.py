@@ -90,7 +90,7 @@ SERVERS = [tap, model, serve, proxy, hub, hostile, viewer]
 LISTENING = {
     "llm/servers.py": model,
     "llm/hop.py": serve,  # and proxy
-    "tap/server.py": tap,
+    "tap/tap_server.py": tap,
     "testing/hostile.py": hostile,
     "viewer/server.py": viewer,
 }

@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, money
 from context_bench.core.records import Usage
 from context_bench.llm.paths import cache_folder
-from context_bench.wire.cache import CacheProfile
+
+if TYPE_CHECKING:
+    from context_bench.wire.cache import CacheProfile
 
 MOST = 200  # models in a file
 #: Five rates and the model's window (`None`: not known).
@@ -437,6 +439,8 @@ def _profile(
     """The rule as a cache model; `hour` only where its entries are marked, with `price` times the input price for a
     write.
     """
+    from context_bench.wire.cache import CacheProfile
+
     long = hour and rule.trigger == "marked"
     write = price if long else write
     return CacheProfile(

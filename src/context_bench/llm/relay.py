@@ -24,7 +24,7 @@ from yarl import URL
 
 from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.llm.sessions import Connector
+from context_bench.llm.connector import Connector
 from context_bench.llm.transport import why
 from context_bench.wire.sse import EndOfStream
 

@@ -13,16 +13,13 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-
 from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, TransportError, Unusable, address_of, why
-from context_bench.llm.transport.errors import UNENDED
-from context_bench.llm.transport.pool import ended_by_peer
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = [
     "leave",
@@ -107,6 +104,8 @@ def of_aiohttp(error: Exception) -> Exception:
 def _session(trust_env: bool) -> aiohttp.ClientSession:
     import aiohttp
 
+    from context_bench.llm.connector import Connector
+
     return aiohttp.ClientSession(
         connector=Connector(ttl_dns_cache=300),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -140,29 +139,6 @@ def _close_all() -> None:
 
 async def _end(entry: _Open) -> None:
     await entry.lifetime.aclose()
-
-
-class Connector(aiohttp.TCPConnector):
-    """An aiohttp connector for as many connections as are asked for.
-
-    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say
-    over TLS that it has ended it (close_notify). Where it has not, reading the reply raises
-    `aiohttp.ClientPayloadError`, as for every other cut reply.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(limit=0, **settings)
-        self._factory = cast("partial[ResponseHandler]", partial(_Handler, loop=self._loop))
-
-
-class _Handler(ResponseHandler):
-    """Spoils the reply under way where the connection was ended and TLS was not."""
-
-    def eof_received(self) -> None:
-        payload, transport = self._payload, self.transport
-        if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
-            payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
-        super().eof_received()
 
 
 #: Seconds for a connection, and for an answer about who somebody is; the most bytes of the latter.

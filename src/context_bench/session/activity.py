@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import aiohttp
-
 from context_bench.core.errors import SystemFailed, Unreachable
 from context_bench.core.keys import seed_of
 from context_bench.core.ledger import Ledger, Mark, open_ledger
@@ -194,6 +192,8 @@ class Asker:
 
     async def raw(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Raw:
         """The reply to a request, untouched. Raises what aiohttp does."""
+        import aiohttp
+
         async with self._marked(f"doctor: {method} {path}") as own:
             timeout = aiohttp.ClientTimeout(total=self.client.timeout)
             url = endpoint(self.client.base_url, path)

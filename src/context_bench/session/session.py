@@ -13,7 +13,6 @@ from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, U
 from context_bench.core.records import Call
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
-from context_bench.session.activity import activity_notes
 from context_bench.session.files import say
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
@@ -196,6 +195,8 @@ async def _run_and_report(
         say(reporting.reused(executed.counts))
     result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
+        from context_bench.session.activity import activity_notes
+
         found = [*await activity_notes(options, around.tap, cells, result), *(note for cell in cells for note in cell.notes)]
         result.notes += found
         add_notes(store, executed.run_id, found)

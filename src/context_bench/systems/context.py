@@ -7,12 +7,14 @@ Texts are replaced inside the JSON document without touching one other byte of i
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core import calling
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, share
 from context_bench.core.tokens import TokenCounter, counter_for
@@ -258,3 +260,23 @@ def leaves(compressor: Any) -> str | None:
     """`everything` or `nothing` for a compressor that always leaves that; else `None`."""
     extreme: str | None = getattr(compressor, "leaves", None)
     return extreme
+
+
+async def compress_texts(
+    compressor: Any, texts: list[tuple[str, str]], question: str, *, model: str | None, budget: int | None = None, state: Any = None
+) -> list[str]:
+    """`(role, text)` pairs through a compressor: as many texts come back. What a compressor merges stands in the first place.
+
+    One that counts tokens and has no `model` of its own counts as the model asked does.
+    """
+    if model is not None and getattr(compressor, "model", "") is None:
+        compressor = copy.copy(compressor)
+        compressor.model = model
+    prefix = [{"role": role if role in ("system", "assistant", "tool") else "user", "content": text} for role, text in texts]
+    tail = [{"role": "user", "content": question}] if question else []
+    query = question if getattr(compressor, "needs_query", False) and question else None
+    made, _ = await calling.call(compressor.compress, prefix, tail, state=state, budget=budget, query=query)
+    found = texts_of(made.messages)
+    if len(found) == len(texts):
+        return found
+    return ["\n\n".join(found), *[""] * (len(texts) - 1)]

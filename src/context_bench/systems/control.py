@@ -21,9 +21,8 @@ from context_bench.core.registry import registry
 from context_bench.core.roles import CANDIDATE, ArmRole, control_role
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
-from context_bench.systems.context import check_limit, split_question
+from context_bench.systems.context import check_limit, compress_texts, split_question
 from context_bench.systems.openai_proxy import OpenAIProxy
-from context_bench.systems.serve import compress_texts
 
 __all__ = [
     "SYSTEMS",

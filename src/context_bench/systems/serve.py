@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest
-from context_bench.systems.context import WIRES, RequestContext, Slot, context_of, leaves, texts_of, with_context
+from context_bench.systems.context import WIRES, RequestContext, Slot, compress_texts, context_of, leaves, with_context
 from context_bench.wire.apis.read import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.request import WireRequest
@@ -239,26 +238,6 @@ def _plugin(spec: Spec) -> Any:
         return offered("compressor_of")(made)
     calling.check("system", made)
     return made
-
-
-async def compress_texts(
-    compressor: Any, texts: list[tuple[str, str]], question: str, *, model: str | None, budget: int | None = None, state: Any = None
-) -> list[str]:
-    """`(role, text)` pairs through a compressor: as many texts come back. What a compressor merges stands in the first place.
-
-    One that counts tokens and has no `model` of its own counts as the model asked does.
-    """
-    if model is not None and getattr(compressor, "model", "") is None:
-        compressor = copy.copy(compressor)
-        compressor.model = model
-    prefix = [{"role": role if role in ("system", "assistant", "tool") else "user", "content": text} for role, text in texts]
-    tail = [{"role": "user", "content": question}] if question else []
-    query = question if getattr(compressor, "needs_query", False) and question else None
-    made, _ = await calling.call(compressor.compress, prefix, tail, state=state, budget=budget, query=query)
-    found = texts_of(made.messages)
-    if len(found) == len(texts):
-        return found
-    return ["\n\n".join(found), *[""] * (len(texts) - 1)]
 
 
 @dataclass(frozen=True, slots=True)

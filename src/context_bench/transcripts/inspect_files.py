@@ -50,7 +50,7 @@ def log_of(source: LogSource, skip: Skip | None = None) -> tuple[dict[str, Any],
 
     An entry of an archive that cannot be read raises `BadInput`, or is counted by `skip`.
     """
-    if not zipfile.is_zipfile(source.path):
+    if not zipfile.is_zipfile(source.path) and not _begins_as_archive(source.path):
         values = source.values()
         document = next(values, None)
         return document if isinstance(document, dict) else {}, _listed(chain([document], values))
@@ -68,6 +68,11 @@ def _listed(documents: Iterable[Any]) -> Iterator[Any]:
     for document in documents:
         samples = document.get("samples") if isinstance(document, dict) else None
         yield from samples if isinstance(samples, list) else []
+
+
+def _begins_as_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return is_archive(file.read(4))
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
