@@ -326,7 +326,7 @@ class VendorProcess:
                     raise TimeoutError
                 for key, _ in ready:
                     if key.fileobj is given:
-                        rest = rest[os.write(given.fileno(), rest[:65536]) :]
+                        rest = _written(given.fileno(), rest)
                         if not rest:
                             pipes.unregister(given)
                     elif data := os.read(made.fileno(), 1 << 20):
@@ -343,3 +343,14 @@ class VendorProcess:
         words = redact(self._errors.read().decode("utf-8", "replace"), self._keys.values())
         lines = [line for line in words.splitlines() if line]
         return lines[-1][:500] if lines else "it said nothing"
+
+
+def _written(pipe: int, rest: memoryview) -> memoryview:
+    """Write a part; returns what is left to write.
+
+    Nothing is left where the program reads no more: its answer, if it gave one, is still to be read.
+    """
+    try:
+        return rest[os.write(pipe, rest[:65536]) :]
+    except BrokenPipeError:
+        return rest[:0]

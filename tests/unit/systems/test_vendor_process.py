@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterator
@@ -45,6 +46,14 @@ def test_each_line_has_an_answer_and_the_process_goes_on(tmp_path: Path) -> None
     with process(tmp_path, ECHO) as acme:
         assert acme.ask("add", {"text": "a"}, soon()) == 14
         assert acme.ask("add", {"text": "a" * 3_000_000}, soon()) == 3_000_013
+
+
+def test_an_answer_given_before_the_request_was_read_counts(tmp_path: Path) -> None:
+    code = "import os, time\nos.close(0)\nprint('{\"result\": 5}', flush=True)\ntime.sleep(60)"
+    with process(tmp_path, code) as acme:
+        assert acme.program.stdout is not None
+        select.select([acme.program.stdout], [], [], 20)
+        assert acme.ask("add", {"text": "a" * 3_000_000}, soon()) == 5
 
 
 def test_a_refusal_is_told_without_the_key_and_is_not_the_end(tmp_path: Path) -> None:
