@@ -1,4 +1,4 @@
-"""How fast `core.fidelity` is: pairs of about 2 kB each, as a CI gate would check them. Target: 1,000 pairs in under 2 s on one idle core.
+"""How fast `wire.fidelity` is: pairs of about 2 kB each, as a CI gate would check them. Target: 1,000 pairs in under 2 s on one idle core.
 
     python benchmarks/fidelity.py [--pairs 1000] [--size 2000]
 

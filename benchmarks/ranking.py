@@ -1,4 +1,4 @@
-"""recall@10 and nDCG@10 by the measures of `core.retrieval`, beside trec_eval's own code by pytrec_eval: same queries, one run.
+"""recall@10 and nDCG@10 by the measures of `memory.ranking`, beside trec_eval's own code by pytrec_eval: same queries, one run.
 
     python benchmarks/ranking.py [--queries 20000] [--depth 10] [--repeats 3]
 

@@ -69,3 +69,25 @@ def test_one_example_is_followed_through_modules_that_exist():
     assert [link for link in links if not (ROOT / link).is_file()] == []
     for text, link in re.findall(r"\[([\w/]+)\]\(\.\./src/context_bench/([^)]+)\)", WALK):
         assert link.removesuffix(".py").removesuffix("/__init__") == text
+
+
+def leads_somewhere(reference):
+    """True for `room.module`, and for a name or file that stands there."""
+    parts = reference.split(".")
+    for count in range(len(parts), 0, -1):
+        place = PACKAGE.joinpath(*parts[:count])
+        module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        if module.is_file():
+            return count == len(parts) or parts[count] in module.read_text("utf-8") or (place / ".".join(parts[count:])).is_file()
+    return False
+
+
+def test_references_in_the_source_lead_to_what_is_there():
+    pattern = re.compile(r"`((?:" + "|".join(sorted(ROOMS | {"logs"})) + r")(?:\.[A-Za-z_]\w*)+)(?:\([^`]*\))?`")
+    lost = {
+        f"{path.relative_to(PACKAGE)}: {reference}"
+        for path in PACKAGE.rglob("*.py")
+        for reference in pattern.findall(path.read_text("utf-8"))
+        if not leads_somewhere(reference)
+    }
+    assert lost == set()

@@ -14,7 +14,7 @@ result.agents["against"]["hr"]["cost"]                                # {"ratio"
 
 The command line is `context-bench agent`; both run on the ordinary engine, so runs resume, are stored and compared like any other.
 
-`Result.agents` of such a run: `baseline`, `limits`, `arms[name]` (see `core.agent_runs.figures`), `against[name][amount]` (see
+`Result.agents` of such a run: `baseline`, `limits`, `arms[name]` (see `agents.figures`), `against[name][amount]` (see
 `amounts_against`), `without_one[name]` (see `flips`), `tasks` (task by task).
 """
 
@@ -25,26 +25,28 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.agents.runs import AbortRules as AbortRules
-    from context_bench.agents.runs import Agent as Agent
-    from context_bench.agents.runs import AgentRun as AgentRun
-    from context_bench.agents.runs import ArmSpec as ArmSpec
+    from context_bench.agents.figures import AgentRun as AgentRun
     from context_bench.agents.runs import Line as Line
     from context_bench.agents.runs import add_agents as add_agents
     from context_bench.agents.runs import line_up as line_up
-    from context_bench.agents.runs import parse_arm as parse_arm
     from context_bench.agents.runs import run_agents as run_agents
+    from context_bench.agents.systems import AbortRules as AbortRules
+    from context_bench.agents.systems import Agent as Agent
+    from context_bench.agents.systems import ArmSpec as ArmSpec
+    from context_bench.agents.systems import parse_arm as parse_arm
 
-__all__ = [
-    "AbortRules",
-    "Agent",
-    "AgentRun",
-    "ArmSpec",
-    "Line",
-    "add_agents",
-    "line_up",
-    "parse_arm",
-    "run_agents",
+_HOMES = [
+    ".figures:AgentRun",
+    ".runs:Line",
+    ".runs:add_agents",
+    ".runs:line_up",
+    ".runs:run_agents",
+    ".systems:AbortRules",
+    ".systems:Agent",
+    ".systems:ArmSpec",
+    ".systems:parse_arm",
 ]
 
-__getattr__, __dir__ = lazy(__name__, [f".runs:{name}" for name in __all__])
+__all__ = sorted(home.partition(":")[2] for home in _HOMES)
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -24,7 +24,7 @@ class AgentRun:
 
     `calls`: answered calls of the model; `tokens`: billed prompt tokens, of them `cached` from the provider's cache; `output`: billed
     reply tokens; `cost` in US dollars; `seconds` of the agent alone, without copy and tests.
-    `reads`, `again`: see `core.rereads`. `None` = not measured.
+    `reads`, `again`: see `transcripts.trace`. `None` = not measured.
     """
 
     task: Key

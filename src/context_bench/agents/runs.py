@@ -9,30 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.lazy import lazy
 from context_bench.core.records import Example, Result
 from context_bench.core.roles import CANDIDATE, ArmRole, described_cell, roles_in
 
 if TYPE_CHECKING:
-    from context_bench.agents.figures import AgentRun as AgentRun
-    from context_bench.agents.systems import AbortRules as AbortRules
-    from context_bench.agents.systems import Agent as Agent
-    from context_bench.agents.systems import ArmSpec as ArmSpec
-    from context_bench.agents.systems import parse_arm as parse_arm
+    from context_bench.agents.figures import AgentRun
+    from context_bench.agents.systems import AbortRules, ArmSpec
     from context_bench.results import EvalResult
 
-__all__ = ["AbortRules", "Agent", "AgentRun", "ArmSpec", "Line", "add_agents", "line_up", "parse_arm", "run_agents"]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    [
-        ".figures:AgentRun",
-        ".systems:AbortRules",
-        ".systems:Agent",
-        ".systems:ArmSpec",
-        ".systems:parse_arm",
-    ],
-)
 
 #: The arm in which nothing is done: what it solves says nothing, and who does not beat it has lost.
 NOTHING = "none"

@@ -6,118 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.compression.probe import CompressionPoint, Probe, ProbeAtom
-from context_bench.compression.strategies import PROFILES, StrategyRow, simulate_strategies
 from context_bench.core.errors import BadInput
-from context_bench.core.lazy import lazy
-from context_bench.core.protocols import Compressed, Compressor, Metric
-from context_bench.core.rubric import Aggregate, Rubric, RubricReply, aggregate_rubric, default_rubric, parse_rubric_reply, read_rubric
-from context_bench.stats.lift import Lift, RetentionIndex, lifts, retention_index
-from context_bench.transcripts.session import Session
-from context_bench.wire.atoms import atoms
-from context_bench.wire.cache import (
-    CacheProfile,
-    PrefixCache,
-    break_even_turns,
-    common_prefix,
-    prefix_cache,
-    session_cache,
-)
-from context_bench.wire.fidelity import (
-    Fidelity,
-    Fragments,
-    Summary,
-    fidelity,
-    fragments,
-    summarise,
-    word_damage,
-)
+from context_bench.core.protocols import Compressor, Metric
 from context_bench.wire.request import WireRequest
-from context_bench.wire.violations import Violation, compare_requests, repeated_requests, silent_truncation
+from context_bench.wire.violations import Violation, compare_requests
 
 if TYPE_CHECKING:
-    from context_bench.compression.datasets import artifact_ledger as artifact_ledger
-    from context_bench.compression.datasets import compression_points as compression_points
-    from context_bench.compression.datasets import generate_probes as generate_probes
-    from context_bench.compression.evaluators.probe_atoms import ProbeAtoms as ProbeAtoms
-    from context_bench.compression.session_rules.artifacts import resumed_at as resumed_at
-    from context_bench.compression.systems.compressing import Compressing as Compressing
-    from context_bench.compression.systems.sentence import SentenceReader as SentenceReader
-    from context_bench.datasets.sessions import load_session as load_session
-    from context_bench.judge.rubric_judge import RubricJudge as RubricJudge
     from context_bench.results import EvalResult
-    from context_bench.transcripts import read_sessions as read_sessions
 
-__all__ = [
-    "PROFILES",
-    "Aggregate",
-    "CacheProfile",
-    "Compressed",
-    "Compressing",
-    "CompressionPoint",
-    "Compressor",
-    "Fidelity",
-    "Fragments",
-    "Lift",
-    "PrefixCache",
-    "Probe",
-    "ProbeAtom",
-    "ProbeAtoms",
-    "RetentionIndex",
-    "Rubric",
-    "RubricJudge",
-    "RubricReply",
-    "SentenceReader",
-    "Session",
-    "StrategyRow",
-    "Summary",
-    "Violation",
-    "aggregate_rubric",
-    "artifact_ledger",
-    "atoms",
-    "break_even_turns",
-    "common_prefix",
-    "compare_requests",
-    "compression_points",
-    "default_rubric",
-    "evaluate_compression",
-    "fidelity",
-    "fragments",
-    "generate_probes",
-    "lifts",
-    "load_session",
-    "parse_rubric_reply",
-    "prefix_cache",
-    "read_request",
-    "read_rubric",
-    "read_sessions",
-    "rebuilt",
-    "repeated_requests",
-    "resumed_at",
-    "retention_index",
-    "session_cache",
-    "silent_truncation",
-    "simulate_strategies",
-    "summarise",
-    "wire_violations",
-    "word_damage",
-]
-
-__getattr__, __dir__ = lazy(
-    __name__,
-    [
-        ".datasets:artifact_ledger",
-        ".datasets:compression_points",
-        ".datasets:generate_probes",
-        "context_bench.datasets.sessions:load_session",
-        ".evaluators.probe_atoms:ProbeAtoms",
-        "context_bench.judge.rubric_judge:RubricJudge",
-        "context_bench.transcripts:read_sessions",
-        ".session_rules.artifacts:resumed_at",
-        ".systems.compressing:Compressing",
-        ".systems.sentence:SentenceReader",
-    ],
-)
 
 #: What `evaluate_compression` runs beside the systems; the last two in the size of each of them.
 CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")

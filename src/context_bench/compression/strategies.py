@@ -41,7 +41,7 @@ class StrategyRow:
     """The effect of a strategy on a session under one cache model. Ratios are against leaving the session alone; `None`: undefined.
 
     `break_even`: how many more turns its first rewrite of history needs to pay for itself. `cache_penalty`: cost ratio less the share
-    of tokens left, so what rewriting gave back of the saving. See `core.cachecost.PrefixCache` for the rest.
+    of tokens left, so what rewriting gave back of the saving. See `wire.cache.PrefixCache` for the rest.
     """
 
     strategy: str

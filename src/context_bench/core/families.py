@@ -146,8 +146,8 @@ class Family:
     `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where nothing is judged.
     `notes(result, about, score_field)`: sentences for above and for below those of the run. `complete(result, about, stored)`: fills in
     `result.families[manifest_key]` and what else it knows. `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems
-    whose answers have no ranking. `by_cluster`: true if examples depend on one another within their cluster. `named_controls`: true if the
-    manifest, not the names of systems, says which of them are controls, and those may be too small for an example.
+    whose answers have no ranking. `by_cluster`: true if examples depend on one another within their cluster. `large_controls`: true
+    if a control may be too long for the reader, which is then no failure of the run.
     `offers`: functions, classes and tables that other rooms ask for by name → "package.module:object"; see `offered`.
     `judges`: "package.module:function" of the command line that gives the evaluators for judging stored answers again, from the options
     asked for, the run's record, and those made of the options.
@@ -166,7 +166,7 @@ class Family:
     setup_totals: Callable[[Sequence[Any]], dict[str, float]] | None = None
     in_order: frozenset[str] = frozenset()
     by_cluster: bool = False
-    named_controls: bool = False
+    large_controls: bool = False
     sections: Sections = field(default_factory=Sections)
     exports: Mapping[str, Export] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
@@ -192,9 +192,11 @@ def families_of(manifest: Mapping[str, Any]) -> list[Family]:
     return [family for family in families() if manifest.get(family.manifest_key)]
 
 
-def named_controls(manifest: Mapping[str, Any]) -> bool:
-    """True for a run whose manifest, not the names of systems, says which of them are controls."""
-    return any(family.named_controls for family in families_of(manifest))
+def large_controls(manifest: Mapping[str, Any]) -> set[str]:
+    """The controls of a run that may be too long for its reader."""
+    if not any(family.large_controls for family in families_of(manifest)):
+        return set()
+    return {name for cell in manifest.get("cells") or [] for name in cell.get("controls") or []}
 
 
 def brought(kind: str) -> dict[str, str]:

@@ -61,6 +61,15 @@ def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
     return load_json(data)
 
 
+def load_object(data: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a body; `None` where the body holds none or is too large."""
+    try:
+        document = load_body(data)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
 def check_size(data: bytes, most: int = MOST_BYTES) -> None:
     """Raise `TooLarge` for a body longer than `most` bytes, and for one whose values would need more memory than a body
     may.

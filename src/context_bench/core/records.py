@@ -78,7 +78,7 @@ class Forwarded:
     `matched_by`: how the tap knew whose it was (`none` = unmatched). `tokens` counts the text of the request by the
     rule of decision 17; `uncounted_parts` are parts (images, files …) that no tokenizer of ours can count. `late`: it
     arrived after the client had been answered. `facts` is the request's anatomy (roles, parameters, tools,
-    cache_control …) as JSON, see `core.wire.facts`.
+    cache_control …) as JSON, see `wire.request.facts`.
     """
 
     id: str
@@ -256,7 +256,7 @@ class Result:
     their own: `replay`: of a replay of recorded sessions, what its traffic shows (see `context_bench.traffic.figures`).
     `setups`: every attempt to set up a group, by system, number, trial and attempt. `agents`: of a run of agents, its
     figures beside scores (see `context_bench.agents`). `compression`: of a run over probes, what they come to (see
-    `core.compression_figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where
+    `compression.figures`). `by_type`: the comparisons again, by kind of question (`metadata["qa_type"]`), where
     there are several kinds; they correct for one another and for nothing else. `lifts`: each system against truncation
     to its own size (their `baseline`), where the run has that; a family of its own.
     """

@@ -61,7 +61,7 @@ class LoadedDataset:
 
 
 class Chained:
-    """The examples of several datasets, one after the other, as a run takes them: see `core.protocols.Told`."""
+    """The examples of several datasets, one after the other, as a run takes them: see `core.protocols.Fingerprinted`."""
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         self._datasets = list(datasets)

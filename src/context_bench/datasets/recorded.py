@@ -37,7 +37,7 @@ _PATTERNS = ("*.jsonl", "*.parquet")
 class RecordedSessions:
     """Sets of recorded sessions, ready to be replayed. `n`: at most so many sessions; `wire`: render them for this wire. `on_skip` is told
     of files in folders that are no logs. `agents`: logs of agents that hold only tool calls too; they can be asked about, not replayed.
-    `with_text`: a made text stands for a system prompt that a log does not hold (`core.account`); not where a real model is asked.
+    `with_text`: a made text stands for a system prompt that a log does not hold (`transcripts.account`); not where a real model is asked.
 
     Has what `LoadedDataset` has. The ids of sessions are made unique over all sets (`NAME`, `NAME#2` …).
     """
@@ -118,7 +118,7 @@ class RecordedSessions:
 
 
 def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
-    """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `core.account`."""
+    """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `transcripts.account`."""
     parts = session.meta.get("assumed") or ()
     stated = any(request.recorded_reply and request.recorded_reply.usage for request in session.requests)
     if not stated and not any(part in parts for part in BILLED_PARTS):  # nothing to hold against a count
@@ -182,7 +182,8 @@ def examples_of(session: Session, *, name: str | None = None, dataset: str = "")
 
     `id` is `NAME/t` with t from 0, `group` and `cluster` are NAME (default: the session's id), `request` holds `wire`, `path`, `headers`,
     `body`; `recorded` what came back (`text`, `tool_calls`, `usage`), where the recording says; `at` seconds since the session's first
-    request, `cwd` its working directory, `account` what the log says of the session's bill (`core.account`), where that was asked for.
+    request, `cwd` its working directory, `account` what the log says of the session's bill (`transcripts.account`),
+    where that was asked for.
     """
     named = name or session.id
     about = {"cwd": session.meta["cwd"]} if isinstance(session.meta.get("cwd"), str) else {}

@@ -383,7 +383,7 @@ Followed = tuple[bool, bool]  # strictly, loosely
 
 
 class IFEvalChecker:
-    """The four accuracies of IFEval for one prompt, by the rules in `evaluators.instructions`. All in [0, 1].
+    """The four accuracies of IFEval for one prompt, by the rules in this module. All in [0, 1].
 
     - `ifeval_strict`: 1.0 if the reply follows every instruction (prompt-level strict).
     - `ifeval_instruction_strict`: share of the instructions that it follows.

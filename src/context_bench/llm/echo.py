@@ -22,7 +22,7 @@ def prompt_of(request: WireRequest) -> str:
 
 
 def counted(reply: Reply, request: WireRequest) -> Usage:
-    """The usage of a reply by our own count: the request by the rule of `core.wire`, the reply's text, reasoning and
+    """The usage of a reply by our own count: the request by the rule of `wire.request`, the reply's text, reasoning and
     tool calls.
     """
     counter = counter_for(request.model)

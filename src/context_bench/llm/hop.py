@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 
 from context_bench.core.addresses import listening_port, refusal
 from context_bench.core.errors import BadInput
+from context_bench.core.jsontext import load_object
 from context_bench.llm.coding import decode
 from context_bench.llm.delivery import SERVER_LOG, ResponderError
 from context_bench.llm.relay import (
@@ -32,7 +33,7 @@ from context_bench.llm.relay import (
     raw_headers,
 )
 from context_bench.wire.apis.read import wire_of
-from context_bench.wire.apis.shared import dump, load_body
+from context_bench.wire.apis.shared import dump
 
 BODY_LIMIT = 128 * 2**20
 #: Bytes of a body that are sent on at once; in between others are served.
@@ -66,10 +67,9 @@ class HopRequest:
     def body(self) -> dict[str, Any] | None:
         """The JSON object in the body, or `None`."""
         try:
-            found = load_body(self.document)
-        except ValueError:
+            return load_object(self.document)
+        except ValueError:  # not what its content coding says, or no text
             return None
-        return found if isinstance(found, dict) else None
 
     def with_document(self, document: str) -> HopRequest:
         """The same request with another JSON text as its body (sent without content coding)."""

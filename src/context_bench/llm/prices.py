@@ -415,7 +415,7 @@ def profile_for(model: str, prices: Priced | None = None, *, hour: bool = False)
     Where it does not, input counts 1 and output 0 dollars per million tokens, so that only ratios of prompt cost mean
     anything. Whether a write is billed at all is the rule's to say, how much it costs the price table's. Entries of
     rules with `trigger = "marked"` exist only for marked prompts: the caller says which (see
-    `core.cachecost.LiveCache`). `hour`: what is written stays for an hour, at that price, where the provider offers it.
+    `wire.cache.LiveCache`). `hour`: what is written stays for an hour, at that price, where the provider offers it.
     """
     rule = rule_for(model)
     p_in, p_out = _rate(prices, model, Usage(_SOME, 0)), _rate(prices, model, Usage(0, _SOME))

@@ -57,7 +57,7 @@ class ShapedRequest:
         return parse_request(self.wire, self.body)
 
     def tokens(self, counter: TokenCounter | None = None) -> int:
-        """Tokens of the request by the rule of `core.wire.count_request`; default counter: the model's."""
+        """Tokens of the request by the rule of `wire.request.count_request`; default counter: the model's."""
         parsed = self.parsed()
         return count_request(parsed, counter or counter_for(parsed.model)).total
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.families import Export, families, families_of, named_controls
+from context_bench.core.families import Export, families, families_of, large_controls
 from context_bench.session import interrupts
 from context_bench.session.files import destination, harmless, replacing, say, write_out
 from context_bench.session.gate import hold, limits
@@ -77,8 +77,7 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
     """
     if not any(result.failures.values()):
         return False  # no need to read all rows for it
-    cells = (result.manifest.get("cells") or []) if named_controls(result.manifest) else []
-    floors = {name for cell in cells for name in cell.get("controls") or []}
+    floors = large_controls(result.manifest)
     rows: dict[str, int] = {}
     failed: dict[str, int] = {}
     for row in result.rows:

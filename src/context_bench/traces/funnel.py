@@ -65,7 +65,7 @@ def funnel(
     resolve: Callable[[str], str | None] | None = None,
 ) -> Funnel:
     """The funnel of a run. `gold`: files of the gold. `resolve`: the file of the repository a path means (`None`: none; see
-    `core.coverage.Resolver`); without it every path that is no folder of another counts.
+    `traces.coverage.selection.Resolver`); without it every path that is no folder of another counts.
     """
     named = resolve or _unless_folder(trace.events if isinstance(trace, Trace) else (trace := list(trace)))
     events = [

@@ -260,7 +260,7 @@ def _tools(name: str, profile: str) -> tuple[Language, Query] | None:
 
 
 class CodeFiles:
-    """A repository as `core.coverage.score` asks about it: every file is read, tabled and parsed once, however many steps touch it.
+    """A repository as `traces.coverage.score` asks about it: every file is read, tabled and parsed once, however many steps touch it.
 
     With a `cache` folder the definitions are kept across runs, under the content of the file and the versions of the grammars.
     """

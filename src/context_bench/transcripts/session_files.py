@@ -169,7 +169,7 @@ def read_sessions(
 ) -> Iterator[Session]:
     """Every session in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
-    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `logs.views`).
+    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `transcripts.transcript`).
     A file of no known format raises `BadInput` with its first keys and the formats tried. In a folder such a file is told to `on_skip`
     instead; only a folder without any session raises. What was passed over inside a file is counted in `session.meta["skipped"]`.
     """

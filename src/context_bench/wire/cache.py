@@ -333,7 +333,7 @@ class Prompts:
     """The prompts of one session in order. Each different segment is held, packed, and counted once, however many
     prompts repeat it.
 
-    `lengths`: tokens of each prompt, by the rule of `core.wire.count_request`. `held`: bytes that all of it takes,
+    `lengths`: tokens of each prompt, by the rule of `wire.request.count_request`. `held`: bytes that all of it takes,
     roughly.
     """
 

@@ -1,7 +1,7 @@
 """Changes of a request on its way: pairs of messages, word by word; their roles; parameters and tools.
 
 `diff_requests(sent, forwarded)` takes two requests in neutral form (`llm.wire.parse_request`). Which message became
-which is told by `core.alignment`; what that leaves over is looked for again: a message that arrived elsewhere was
+which is told by `wire.request`; what that leaves over is looked for again: a message that arrived elsewhere was
 *moved*, one whose whole text stands inside another was *merged*, one whose text came in pieces was *split*. Pure, no
 I/O.
 """
@@ -27,7 +27,7 @@ class MessageDiff:
     """One message on its way. `sent`, `forwarded`: its places in both requests, from 0; several where messages were
     merged or split.
 
-    `roles`: before and after, `None` where it is not there. `spans`: see `core.wordiff`; a part that is not text stands
+    `roles`: before and after, `None` where it is not there. `spans`: see `wire.words`; a part that is not text stands
     in brackets, a tool call as its name, id and arguments. `marks`: what else was done: `role`, `moved`, `merged`,
     `split`, `cache mark lost`, `cache mark added`, `call id`.
     """

@@ -119,7 +119,8 @@ def _base(home: Path) -> list[Path]:
 
 
 def reading_of(records: Sequence[Forwarded]) -> dict[str, Any]:
-    """`reads`, `again`, `redundancy` (see `core.rereads`) and `tool_calls`; empty where no body was kept or nothing can be made of them.
+    """`reads`, `again`, `redundancy` (see `transcripts.trace`) and `tool_calls`; empty where no body was kept or
+    nothing can be made of them.
 
     Blocking.
     """

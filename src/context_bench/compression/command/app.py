@@ -221,7 +221,8 @@ def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
-    from context_bench.compression.evaluate import compare_requests, read_request
+    from context_bench.compression.evaluate import read_request
+    from context_bench.wire.violations import compare_requests
 
     for pair in read(path):
         if isinstance(pair.before, str) or isinstance(pair.after, str):

@@ -1,6 +1,7 @@
 """A ledger of the session, kept by rules and without a model: what was asked, files, decisions, errors and results, what is left to do.
 
-The rules are those by which structured probes are made (`logs.sessions`). On such probes it is at home: what it scores there shows that
+The rules are those by which structured probes are made (`compression.session_rules`). On such probes it is at home:
+what it scores there shows that
 the instrument can see a good compressor, not that it is one.
 """
 

@@ -148,7 +148,7 @@ def _alone(char: str) -> bool:
 
 
 class ProbeAtoms:
-    """`probe_score` in [0, 1] (see `core.atom_grade`), `probe_rating` the same from 0 to 5, `probe_recall` the share of the facts named,
+    """`probe_score` in [0, 1] (see `grade`), `probe_rating` the same from 0 to 5, `probe_recall` the share of the facts named,
     `probe_contradiction` 1 where a banned one is. An offline grader: it knows words, not meaning.
     """
 

@@ -86,7 +86,7 @@ def taken(material: Material, systems: Mapping[str, dict[str, Any]], told: dict[
 
 
 def pays_after(before: Any, after: Any, kept: Any) -> float | None:
-    """Turns until one such rewrite has paid for itself under a prompt cache (`core.cachecost.break_even_turns`); 0: at once.
+    """Turns until one such rewrite has paid for itself under a prompt cache (`wire.cache.break_even_turns`); 0: at once.
 
     `before`, `after`: tokens of the part that was compressed; `kept`: share of what is left that begins as the history did. The rest of a
     session, whose cached form a rewrite breaks as well, is not in it. `None` where nothing was removed or something is not known.

@@ -37,7 +37,7 @@ def _same(body: Any) -> Any:
 class Conversing:
     """Sends an example's `turns` (chat messages, the question last) with its `tools` to `base_url` over `wire`; `response` is the answer.
 
-    `wire`: a name of `core.conversation.PATHS`. `params`: further fields of the body, by their names on the chat wire. The other arguments
+    `wire`: a name of `wire.conversation.PATHS`. `params`: further fields of the body, by their names on the chat wire. The other arguments
     are those of `OpenAIProxy`; without `turns`, `context` and `question` are one user message (a check before a run).
     """
 

@@ -38,7 +38,7 @@ class Abstention:
     """Of examples that say whether they are `answerable`: `abstained` (1.0 or 0.0) for all, `abstention_recall` the same for unanswerable
     questions only (their mean is the share rightly declined), `needless_abstention` for answerable ones only (1 − coverage).
 
-    An answer declines if the system says so (`abstained`) or its words do (`core.declining`). The metric `abstention` makes precision, F1,
+    An answer declines if the system says so (`abstained`) or its words do (`declines`). The metric `abstention` makes precision, F1,
     coverage and the accuracy of what was answered of these, so that neither never nor always declining looks good.
     """
 

@@ -73,7 +73,7 @@ def _stems(text: str) -> Counter[str]:
 
 class LocomoOfficial:
     """`locomo_f1` in [0, 1], as LoCoMo's published scorer gives it for the example's `category` (1 to 5, or by its name in `qa_type`):
-    definitions in `core.locomo`. With several gold answers the first counts, as there. An adversarial question needs no gold.
+    definitions in this module. With several gold answers the first counts, as there. An adversarial question needs no gold.
 
     It says which answers match in words after stemming, and takes "not mentioned" anywhere in a reply for a refusal; its numbers compare
     with published ones, `f1` of `answer` is the stricter one. Not applicable without a category of LoCoMo's.

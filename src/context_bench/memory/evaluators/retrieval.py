@@ -19,7 +19,7 @@ _LONG = 3  # turns from which a hit that is a whole session can no longer be tak
 class Retrieval:
     """`hit_at_K`, `recall_at_K`, `all_at_K`, `precision_at_K`, `precision_of_returned_at_K`, `ndcg_at_K`, `mrr`, `map` of the ranked
     `hits` against `evidence` (ids of items), and `recall_at_B_tokens`, `all_at_B_tokens` of the longest first part with at most `B` tokens,
-    each hit's `tokens` as the system counted them; definitions in `core.retrieval`. `evidence_recall`: recall of everything that was
+    each hit's `tokens` as the system counted them; definitions in `memory.ranking`. `evidence_recall`: recall of everything that was
     given, for memories that do not keep to `k`. `evidence_items`, `evidence_found`: how many ids of evidence there are, and how many any
     hit covers.
 

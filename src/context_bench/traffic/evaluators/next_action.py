@@ -10,7 +10,7 @@ from context_bench.wire.actions import Action, agreement
 
 
 class NextAction:
-    """`action_match`, `tool_match`, `argument_match`, `text_f1`: does the reply do what the recording did next (see `core.actions`)?
+    """`action_match`, `tool_match`, `argument_match`, `text_f1`: does the reply do what the recording did next (see `wire.actions`)?
 
     The recording is `example["recorded"]` (`text`, `tool_calls`), the reply `response` and `tool_calls` of the output. Examples without a
     recorded reply are not scored. Nothing is executed.

@@ -1,6 +1,7 @@
 """The three shapes of cortex's evaluation harness, which bear the names of published benchmarks and are none of them.
 
-What may stand in them, and the ids and categories of their questions, is `core.recall_shapes`' business; here turns keep who said them.
+What may stand in them, and the ids and categories of their questions, is `memory.cortex.question_sets`' business;
+here turns keep who said them.
 """
 
 from __future__ import annotations
